@@ -10,8 +10,10 @@ import torch
 
 from shoal.errors import MissingError, UsageError
 
+AnyDevice = str | torch.device | None
+"""A device or its name; None: CUDA if available."""
 
-def choose_device(name: str | torch.device | None = None) -> torch.device:
+def choose_device(name: AnyDevice = None) -> torch.device:
     """Return the device that 'cpu', 'cuda' or 'cuda:1' names; for None, CUDA if available."""
     if name is None or name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

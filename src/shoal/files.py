@@ -17,6 +17,8 @@ from shoal.errors import ShoalError, UsageError
 if TYPE_CHECKING:  # worker processes that decode images start without numpy
     from numpy.typing import DTypeLike, NDArray
 
+AnyPath = str | os.PathLike[str]
+
 MAX_SCRATCH_BYTES = 1 << 30
 """Larger scratch arrays are mapped to a temporary file."""
 
@@ -50,7 +52,7 @@ def open_no_follow(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
-def absolute_path(path: str | os.PathLike[str]) -> Path:
+def absolute_path(path: AnyPath) -> Path:
     """Return an absolute path; unlike `Path.resolve`, links are not resolved."""
     return Path(os.path.abspath(path))  # noqa: PTH100
 
@@ -111,7 +113,7 @@ def scratch_array(shape: tuple[int, ...], dtype: "DTypeLike", folder: Path) -> "
         return np.asarray(np.memmap(file, dtype=dtype, mode="w+", shape=shape))
 
 
-def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
+def cache_folder(cache: AnyPath | None = None) -> Path:
     """Return the folder of all caches: `cache`, $SHOAL_CACHE, or shoal in the platform's folder."""
     chosen = cache or os.environ.get("SHOAL_CACHE")
     if chosen:

@@ -29,6 +29,7 @@ class Verbosity:
     is_quiet: bool = False
     is_verbose: bool = False
     has_color: bool = True
+    is_debug: bool = False
 
 
 verbosity = Verbosity()

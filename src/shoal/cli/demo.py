@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import Json, log, reporter, result
-from shoal.cli.options import Device
+from shoal.cli.options import Device, Train
 
 
 def demo(
@@ -14,14 +14,7 @@ def demo(
         Path, typer.Option(help="Run folder to write; an existing demo is overwritten.")
     ] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
-    train: Annotated[
-        bool | None,
-        typer.Option(
-            "--train/--no-train",
-            help="Train, or use the frozen encoder; if absent, train if there are enough labels to "
-            "tell whether it helps.",
-        ),
-    ] = None,
+    train: Train = None,
     device: Device = None,
     json: Json = False,
 ) -> None:

@@ -29,6 +29,7 @@ from shoal.cli.options import (
     Protocol,
     Resume,
     Seed,
+    Train,
     Unlabeled,
     WholeImages,
 )
@@ -62,14 +63,7 @@ def discover(
             "and the best result so far is used."
         ),
     ] = None,
-    train: Annotated[
-        bool | None,
-        typer.Option(
-            "--train/--no-train",
-            help="Train, or use the frozen encoder; if absent, train if there are enough labels to "
-            "tell whether it helps.",
-        ),
-    ] = None,
+    train: Train = None,
     result: Annotated[
         str | None,
         typer.Option(

@@ -63,13 +63,12 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except ShoalError as error:
-            _print_error(f"error: {error}", ctx)
+            _print_error(f"error: {error}")
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as error:
             _print_error(
                 "interrupted; resume `shoal discover` and `shoal compare` with --resume, and run "
-                "any other command again",
-                ctx,
+                "any other command again"
             )
             raise typer.Exit(INTERRUPTED) from error
         except Exception as error:
@@ -86,7 +85,7 @@ class Commands(TyperGroup):
                     "error: out of memory; try a lower --input-size, a smaller --encoder or "
                     f"--device cpu ({str(error)[:120]})"
                 )
-            _print_error(message, ctx)
+            _print_error(message)
             raise typer.Exit(1) from error
 
 
@@ -148,7 +147,6 @@ def _print_version(is_requested: bool) -> None:
 
 @app.callback()
 def options(
-    ctx: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -169,14 +167,14 @@ def options(
     ] = False,
 ) -> None:
     """Set the options of every command."""
-    ctx.obj = {"debug": debug}
     verbosity.is_quiet = quiet
     verbosity.is_verbose = verbose
     verbosity.has_color = not no_color
+    verbosity.is_debug = debug
 
 
-def _print_error(text: str, ctx: Any) -> None:
-    if (ctx.obj or {}).get("debug"):
+def _print_error(text: str) -> None:
+    if verbosity.is_debug:
         for line in traceback.format_exc().split("\n"):
             log_error(line)
     log_error(text)

@@ -64,6 +64,14 @@ NClusters = Annotated[
 Device = Annotated[
     str | None, typer.Option(help="cpu, cuda or cuda:N; if absent, CUDA if there is a GPU.")
 ]
+Train = Annotated[
+    bool | None,
+    typer.Option(
+        "--train/--no-train",
+        help="Train, or use the frozen encoder; if absent, train if there are enough labels to "
+        "tell whether it helps.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing run.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Check the input, print what would be done, and stop.")

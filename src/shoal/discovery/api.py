@@ -1,12 +1,9 @@
 """The Python interface: `shoal.discover`, `shoal.load` and `shoal.refine`."""
 
-import os
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from shoal.device import choose_device
+from shoal.device import AnyDevice, choose_device
 from shoal.discovery.discovered_run import DiscoveredRun
 from shoal.discovery.discovery_job import DiscoveryJob
 from shoal.discovery.discovery_settings import (
@@ -22,10 +19,11 @@ from shoal.discovery.results import summarize_run
 from shoal.discovery.reviewed.refinement import prepare_refinement
 from shoal.discovery.run_job import run_job
 from shoal.distributed import is_main
+from shoal.files import AnyPath
 from shoal.runs import Run
 
 
-def load(path: str | os.PathLike[str]) -> DiscoveredRun:
+def load(path: AnyPath) -> DiscoveredRun:
     """Open a finished run.
 
     Parameters
@@ -52,8 +50,8 @@ def discover(
     images: Any = None,
     labels: Any = None,
     *,
-    labeled: str | os.PathLike[str] | None = None,
-    unlabeled: str | os.PathLike[str] | None = None,
+    labeled: AnyPath | None = None,
+    unlabeled: AnyPath | None = None,
     path_column: str | None = None,
     label_column: str | None = None,
     allow_missing: bool = False,
@@ -61,9 +59,9 @@ def discover(
     min_confidence: float | None = None,
     margin: float = 0.0,
     whole_images: bool = False,
-    review: str | os.PathLike[str] | None = None,
-    out: str | os.PathLike[str] | None = None,
-    device: str | torch.device | None = None,
+    review: AnyPath | None = None,
+    out: AnyPath | None = None,
+    device: AnyDevice = None,
     resume: bool = False,
     force: bool = False,
     verbose: bool = True,
@@ -173,7 +171,7 @@ def discover(
 
 
 def refine(
-    run: str | os.PathLike[str] | Run,
+    run: AnyPath | Run,
     images: Any = None,
     labels: Any = None,
     **options: Any,
@@ -222,9 +220,9 @@ def refine(
 def prepare(
     source: ImageSource,
     *,
-    review: str | os.PathLike[str] | None = None,
-    out: str | os.PathLike[str] | None = None,
-    device: str | torch.device | None = None,
+    review: AnyPath | None = None,
+    out: AnyPath | None = None,
+    device: AnyDevice = None,
     resume: bool = False,
     force: bool = False,
     tensorboard: bool = False,

@@ -6,7 +6,7 @@ Shapes: N images of the run, M new ones, D columns, K categories.
 """
 
 import os
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -38,13 +38,14 @@ from shoal.data.readers.folders import (
 from shoal.data.readers.shards import is_shards
 from shoal.data.readers.tables import PATH_COLUMNS, as_table, is_frame, require_column
 from shoal.data.storage.addresses import absolute, as_address
-from shoal.device import choose_device
+from shoal.device import AnyDevice, choose_device
 from shoal.discovery.cluster_embeddings import ClusterSettings
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.networks import Networks, load_networks, read_model
 from shoal.discovery.reporter import EMBEDDING, NOTE, SILENT, Reporter
 from shoal.distributed import in_lockstep
 from shoal.errors import DataError, UsageError
+from shoal.files import AnyPath
 from shoal.runs import DECIMALS, UNREADABLE, Assignment, Run, column, damaged, table_files
 from shoal.words import count, first_few
 
@@ -88,7 +89,7 @@ class Assigner:
         run: Run,
         *,
         outlier_share: float = OUTLIER_SHARE,
-        device: str | torch.device | None = None,
+        device: AnyDevice = None,
         reporter: Reporter = SILENT,
     ) -> None:
         if not 0 <= outlier_share < 1:
@@ -213,7 +214,7 @@ class Assigner:
         if isinstance(images, np.ndarray) and images.dtype.kind == "f" and images.ndim == 2:
             names = [f"row-{i:06d}" for i in range(len(images))]
             return self.assign_embeddings(names, images), ()
-        if isinstance(images, Sized) and not isinstance(images, Mapping):
+        if hasattr(images, "__len__") and not isinstance(images, Mapping):
             listed = list(images)
             if listed and isinstance(listed[0], str | os.PathLike):
                 return self._assign_paths(listed)
@@ -292,7 +293,12 @@ class Assigner:
 
     def _assign_block(self, names: Sequence[str], x: Floats) -> list[Assignment]:
         new = unit_points(x, device=self.device, min_rows=1).to(self._points.dtype)
-        predicted = self._predict(new)
+        model = read_model(self.run)
+        predicted = None
+        if model is not None and model.get("classifier"):
+            ids = self.networks.predict(new)
+            assert ids is not None
+            predicted = self._positions(ids.tolist())
         with in_lockstep():  # only the search for neighbors is distributed
             categories, members, neighbors = assign_new(
                 new,
@@ -340,15 +346,6 @@ class Assigner:
             rows.append(row)
         return rows
 
-    def _predict(self, new: Tensor) -> Ints | None:
-        """Return the classifier's categories (M,) of unit embeddings (M, D); None without one."""
-        model = read_model(self.run)
-        if model is None or not model.get("classifier"):
-            return None
-        predicted = self.networks.predict(new)
-        assert predicted is not None
-        return self._positions(predicted.tolist())
-
     def _name(self, category: int) -> str:
         return "" if category == UNLABELED else self.classes[category]
 
@@ -356,7 +353,7 @@ class Assigner:
 class Watch:
     """Polls a local folder and assigns the images that arrive in it."""
 
-    def __init__(self, assigner: Assigner, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, assigner: Assigner, folder: AnyPath) -> None:
         self.assigner = assigner
         self.root = check_folder(folder)
         self._seen: dict[str, str | None] = {}

@@ -4,15 +4,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import torch
 
+from shoal.arrays import Ints
 from shoal.clustering.inference import InferenceSettings, check_task, infer
 from shoal.clustering.sums import unit_points
 from shoal.data.readers.embeddings import Embeddings
-from shoal.device import choose_device
+from shoal.device import AnyDevice, choose_device
 from shoal.discovery.named_categories import name_categories, write_categories
-from shoal.discovery.reporter import CLUSTERING, NOTE, Reporter
-from shoal.methods.clusters import as_discovery
+from shoal.discovery.reporter import CLUSTERING, LOGGED, NOTE, Reporter
+from shoal.methods.clusters import Discovery, as_discovery
 from shoal.runs import Run, check_not_held, locked
 from shoal.words import AVERAGE_LINKAGE, doubt_labels
 
@@ -30,19 +30,30 @@ class ClusterSettings:
     )
 
 
+DEFAULTS = ClusterSettings()
+
+
+def report_doubts(discovery: Discovery, labels: Ints, reporter: Reporter) -> None:
+    """Report a note on average linkage, and one on an estimate of K from few labels (N,)."""
+    if discovery.linkage_method == "average":
+        reporter.report(AVERAGE_LINKAGE)
+    known = labels[labels >= 0]
+    doubt = doubt_labels(len(known), len(np.unique(known)))
+    if discovery.estimate is not None and doubt:
+        reporter.report(f"{NOTE}{doubt}")
+
+
 def cluster_embeddings(
     embeddings: Embeddings,
     out: Path | str,
-    settings: ClusterSettings | None = None,
+    settings: ClusterSettings = DEFAULTS,
     *,
-    device: str | torch.device | None = None,
+    device: AnyDevice = None,
     force: bool = False,
     command: str = "",
-    reporter: Reporter | None = None,
+    reporter: Reporter = LOGGED,
 ) -> Run:
     """Cluster embeddings by Algorithm 1, write the run folder `out`, and return the run."""
-    settings = settings or ClusterSettings()
-    reporter = reporter or Reporter()
     torch_device = choose_device(device)
     check_not_held(out)
     points = unit_points(embeddings.x, device=torch_device)
@@ -62,19 +73,8 @@ def cluster_embeddings(
         )
         with reporter.progress(CLUSTERING):
             inference = infer(points, labels, settings.n_clusters, settings.inference, is_unit=True)
-        if inference.estimate is not None:
-            doubt = doubt_labels(len(known), len(np.unique(known)))
-            if inference.estimate.rule != settings.inference.rule:
-                doubt = (
-                    f"too few labels for the rule {settings.inference.rule}, so the number of "
-                    f"categories is estimated by {inference.estimate.rule}, a rougher rule; give "
-                    "--n-clusters if you know it, or label more images"
-                )
-            if doubt:
-                reporter.report(f"{NOTE}{doubt}")
         discovery = as_discovery(inference, points)
-        if discovery.linkage_method == "average":
-            reporter.report(AVERAGE_LINKAGE)
+        report_doubts(discovery, labels, reporter)
         named = name_categories(discovery, embeddings, shift.n_neighbors)
         write_categories(run, named, discovery, shift)
         run.finish()

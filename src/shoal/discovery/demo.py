@@ -4,15 +4,15 @@ import csv
 from pathlib import Path
 
 import numpy as np
-import torch
 
 import shoal.data
 from shoal.arrays import UNLABELED
 from shoal.data.splits import known_novel_split
+from shoal.device import AnyDevice
 from shoal.discovery.api import prepare
 from shoal.discovery.discovered_run import DiscoveredRun
 from shoal.discovery.job import ImageSource
-from shoal.discovery.reporter import Reporter
+from shoal.discovery.reporter import LOGGED, Reporter
 from shoal.discovery.run_job import run_job
 from shoal.discovery.scoring import Score, score_run
 from shoal.errors import UsageError
@@ -41,15 +41,20 @@ def run_demo(
     *,
     seed: int = 0,
     train: bool | None = None,
-    device: str | torch.device | None = None,
-    reporter: Reporter | None = None,
+    device: AnyDevice = None,
+    reporter: Reporter = LOGGED,
 ) -> tuple[DiscoveredRun, Score]:
     """Discover the photographs, score the run against the truth, and write the report.
 
     Overwrites an earlier demo in the folder, and no other run. Only the scoring of the finished run
     sees the truth.
     """
-    _refuse_other_run(Run(Path(out)))
+    there = Run(Path(out))
+    if there.has("provenance.json") and there.provenance.get("root") != str(PHOTOS):
+        raise UsageError(
+            f"{there.path}: holds a run that is not a demo; choose another --out, or delete that "
+            "folder"
+        )
     truth = demo_truth()
     job = prepare(
         ImageSource(images=PHOTOS, labels=demo_labels(truth, seed)),
@@ -58,18 +63,10 @@ def run_demo(
         train=train,
         device=device,
         force=True,
-        reporter=reporter or Reporter(),
+        reporter=reporter,
     )
     run_job(job)
     run = DiscoveredRun(job.run.path)
     score = score_run(run, truth)
     run.report()  # with the score
     return run, score
-
-
-def _refuse_other_run(run: Run) -> None:
-    if run.has("provenance.json") and run.provenance.get("root") != str(PHOTOS):
-        raise UsageError(
-            f"{run.path}: holds a run that is not a demo; choose another --out, or delete that "
-            "folder"
-        )

@@ -1,23 +1,23 @@
 """A finished run in Python: its tables, review, report, score and exports, and new images."""
 
-import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex
 
-import torch
 from matplotlib.figure import Figure
 
 from shoal.clustering.category_tree import CategoryTree
 from shoal.data.readers.boxes import BoxOptions
+from shoal.device import AnyDevice
 from shoal.discovery.assign import Assigner
 from shoal.discovery.export.formats import Exported, export_run
-from shoal.discovery.reporter import Reporter
+from shoal.discovery.reporter import LOGGED
 from shoal.discovery.results import summarize_run, write_report
 from shoal.discovery.scoring import Score, evaluate
 from shoal.errors import UsageError, missing_package
+from shoal.files import AnyPath
 from shoal.report.figures.images import map_pca, map_tsne
 from shoal.report.map import cached_layouts, tsne_layouts
 from shoal.report.notebook import run_html
@@ -63,9 +63,7 @@ class DiscoveredRun(Run):
         """Return the HTML that a notebook shows: the summary, and pictures of each category."""
         return run_html(self, summarize_run(self))
 
-    def report(
-        self, file: str | os.PathLike[str] | None = None, *, tsne: bool | None = None
-    ) -> Path:
+    def report(self, file: AnyPath | None = None, *, tsne: bool | None = None) -> Path:
         """Write the run as one HTML page.
 
         Parameters
@@ -122,7 +120,7 @@ class DiscoveredRun(Run):
             return map_tsne(self)
         return map_pca(self)
 
-    def assigner(self, *, device: str | torch.device | None = None) -> Assigner:
+    def assigner(self, *, device: AnyDevice = None) -> Assigner:
         """Load the networks once, to assign new images several times.
 
         Parameters
@@ -151,7 +149,7 @@ class DiscoveredRun(Run):
         min_confidence: float | None = None,
         margin: float = 0.0,
         whole_images: bool = False,
-        device: str | torch.device | None = None,
+        device: AnyDevice = None,
     ) -> list[Assignment]:
         """Assign new images to the categories of this run, -1 for possibly new.
 
@@ -190,13 +188,13 @@ class DiscoveredRun(Run):
         >>> len(rows), rows[0].category in [category.category for category in run.categories]
         (60, True)
         """
-        assigner = Assigner(ReviewedRun.open(self.path), device=device, reporter=Reporter())
+        assigner = Assigner(ReviewedRun.open(self.path), device=device, reporter=LOGGED)
         options = BoxOptions(
             source=boxes, min_confidence=min_confidence, margin=margin, whole_images=whole_images
         )
         rows, skipped = assigner.assign(images, allow_missing=allow_missing, boxes=options)
         for image in skipped:
-            Reporter().report(f"note: {image.name}: {image.reason}")
+            LOGGED.report(f"note: {image.name}: {image.reason}")
         return rows
 
     def evaluate(self, truth: Any) -> Score:
@@ -220,7 +218,7 @@ class DiscoveredRun(Run):
         """
         return evaluate(ReviewedRun.open(self.path), truth)
 
-    def export(self, to: str, out: str | os.PathLike[str], **options: Any) -> Exported:
+    def export(self, to: str, out: AnyPath, **options: Any) -> Exported:
         """Write the run for another program.
 
         Parameters

@@ -14,8 +14,8 @@ import torch
 from shoal.arrays import Floats
 from shoal.data.collection import Collection
 from shoal.data.pixels import Skipped
-from shoal.device import choose_device
-from shoal.discovery.reporter import EMBEDDING, Reporter
+from shoal.device import AnyDevice, choose_device
+from shoal.discovery.reporter import EMBEDDING, LOGGED, Reporter
 from shoal.discovery.run_job import decode, report_collection
 from shoal.distributed import is_main
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
@@ -57,8 +57,8 @@ def embed_collection(
     input_size: int | None = None,
     pixel_size: int = PIXEL_SIZE,
     dtype: str = "float32",
-    device: str | torch.device | None = None,
-    reporter: Reporter | None = None,
+    device: AnyDevice = None,
+    reporter: Reporter = LOGGED,
 ) -> Embedded:
     """Embed a collection with a frozen encoder; unreadable images are left out and listed.
 
@@ -67,7 +67,6 @@ def embed_collection(
     """
     if dtype not in DTYPES:
         raise UsageError(f"dtype: found {dtype!r}, expected {' or '.join(DTYPES)}")
-    reporter = reporter or Reporter()
     if is_main():
         report_collection(collection, pixel_size, reporter)
     network = load_encoder(encoder, input_size=input_size).to(choose_device(device))

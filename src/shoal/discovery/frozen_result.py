@@ -10,6 +10,7 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.neighbors import k_nearest
 from shoal.data.collection import Collection
+from shoal.discovery.cluster_embeddings import report_doubts
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.reporter import CLUSTERING, NOTE
@@ -28,7 +29,6 @@ from shoal.discovery.reviewed.previous_categories import (
 from shoal.methods.clusters import Discovery, Representation, shift_and_cut
 from shoal.methods.registry import get_method
 from shoal.runs import Run
-from shoal.words import AVERAGE_LINKAGE, doubt_labels
 
 RECOMMENDED = "dinov2-small"
 """The encoder to recommend if the one in use barely separates the categories."""
@@ -58,12 +58,7 @@ def make_frozen_result(job: Job, images: EmbeddedImages) -> Result:
             with job.reporter.progress("writing the report of the frozen result"):
                 write_result_run(job.run, result, job.settings)
         report(f"Frozen result: {summarize_run(run)} See {page} during training.")
-    if result.discovery.linkage_method == "average":
-        report(AVERAGE_LINKAGE)
-    if result.discovery.estimate is not None:
-        n_known = int((collection.class_sizes > 0).sum())
-        if doubt := doubt_labels(collection.n_labeled, n_known):
-            report(f"{NOTE}{doubt}")
+    report_doubts(result.discovery, collection.labels, job.reporter)
     encoder = job.settings.method_settings.encoder
     if advice := advise_encoder(images.frozen.embeddings, collection.labels, encoder):
         report(f"{NOTE}{advice}")

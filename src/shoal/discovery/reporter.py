@@ -95,11 +95,15 @@ class Reporter:
         return replace(self, report=report, show=show_both, detail=detail)
 
 
+LOGGED = Reporter()
+"""Writes to the logger `shoal`."""
+
+
 def default_reporter(*, verbose: bool) -> Reporter:
     """Return a reporter that prints to stderr, with progress bars on a terminal, or one that logs
     if not `verbose` or in another than the main process."""
     if not verbose or not is_main():
-        return Reporter()
+        return LOGGED
 
     def print_line(text: str) -> None:
         print(shown(name_arguments(text)), file=sys.stderr, flush=True)

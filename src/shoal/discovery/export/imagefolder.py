@@ -37,14 +37,14 @@ def to_yolo_folders(job: ExportJob) -> None:
     Every fifth image of a category is in val/. Images without a category are left out.
     """
     rows = [row for row in job.rows if row.category]
+    files = _files_by_path(job)
     n_seen: Counter[str] = Counter()
     split = {}
     for row in rows:
         n_seen[row.category] += 1
-        is_val = n_seen[row.category] % VAL_EVERY == 0
-        split[row.path] = "val" if is_val else "train"
-    files = _files_by_path(job)
-    _link_folders(job, rows, {path: f"{split[path]}/{files[path]}" for path in split})
+        part = "train" if n_seen[row.category] % VAL_EVERY else "val"
+        split[row.path] = f"{part}/{files[row.path]}"
+    _link_folders(job, rows, split)
 
 
 def _files_by_path(job: ExportJob) -> dict[str, str]:

@@ -35,8 +35,8 @@ def to_spreadsheets(job: ExportJob) -> None:
         "categories": to_csv(Category, job.categories),
     }
     for name, text in tables.items():
-        header, *rows = csv.reader(io.StringIO(text, newline=""))
-        escaped = [[_escape_formula(cell) for cell in row] for row in rows]
+        rows = csv.reader(io.StringIO(text, newline=""))
+        header, *escaped = [[_escape_formula(cell) for cell in row] for row in rows]
         # The byte order mark makes Excel read UTF-8.
         write_text(job.out / f"{name}.csv", f"\ufeff{csv_text(header, escaped)}")
 
@@ -87,7 +87,7 @@ def write_notes(run: ReviewedRun, out: Path) -> None:
         return
     state = run.review.state
     names = {number: record.name for number, record in state.categories.items()}
-    notes = [("", names[number], record.note) for number, record in state.categories.items()]
+    notes = [("", record.name, record.note) for record in state.categories.values()]
     for row, note in sorted(state.notes.items()):
         category = names.get(int(state.category[row]), "")
         notes.append((state.paths[row], category, note))

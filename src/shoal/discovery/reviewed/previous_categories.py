@@ -218,7 +218,7 @@ def match_groups(now: Ints, before: Ints) -> dict[int, int]:
     """
     counts, groups, earlier = contingency(before, now)  # (groups of now, groups of before)
     largest = np.maximum(counts.sum(axis=1)[:, None], counts.sum(axis=0))
-    rows, columns = np.nonzero((2 * counts > largest) & (earlier >= 0))
+    rows, columns = np.nonzero((2 * counts > largest) & (earlier != NO_CATEGORY))
     return dict(zip(groups[rows].tolist(), earlier[columns].tolist(), strict=True))
 
 

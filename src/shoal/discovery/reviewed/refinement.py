@@ -4,7 +4,6 @@
 the reviewed one.
 """
 
-import os
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from shoal.discovery.job import ImageSource
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.reviewed.previous_categories import count_reviewed
 from shoal.errors import DataError, UsageError
+from shoal.files import AnyPath
 from shoal.review.decisions import Decisions, decisions_of
 from shoal.review.log import FILE
 from shoal.review.replay import replay_onto, replay_review
@@ -89,11 +89,11 @@ class Refinement:
         if is_stored_source(root):
             stored = read_collection(root, False, allow_missing=allow_missing)
             return stored.subset(np.isin(stored.names, paths))
-        if not Path(root).is_dir() or not Path(root).name:
-            reason = f"its images were in {root}, which does not exist"
-            if not root:
-                reason = "its images were in memory"
-            raise DataError(f"{self.run.path}: {reason}; give the images")
+        if not root or not Path(root).is_dir():
+            raise DataError(
+                f"{self.run.path}: its images were in {root or 'memory'}, which does not exist; "
+                "give the images"
+            )
         return Collection(
             names=tuple(paths),
             labels=np.full(len(paths), UNLABELED),
@@ -276,7 +276,7 @@ def prepare_refinement(
     source: ImageSource,
     settings: Mapping[str, Any],
     *,
-    out: str | os.PathLike[str] | None,
+    out: AnyPath | None,
     resume: bool,
     force: bool,
     reporter: Reporter,
