@@ -53,7 +53,7 @@ def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit, epoch):
 
 def test_biases_do_not_decay(tiny_encoder):
     model = SimGcd(tiny_encoder("tiny"), SMALL, TaskShape(n_images=2, n_known=1, n_clusters=3))
-    parameters = model.trained_parameters()
+    parameters = [value for value in model.parameters() if value.requires_grad]
     optimizer = Sgd(parameters, momentum=0.9, weight_decay=0.1, decays_vectors=model.decays_vectors)
     decays = {value: decay for decay, group in optimizer.groups for value in group}
     expected = {(True, 0.1), (False, 0.0)}

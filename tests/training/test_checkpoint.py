@@ -44,7 +44,7 @@ class Linear(Model):
 
 def make_checkpointer(folder, *, resume=False, network=None, identity=IDENTITY):
     network = network or Linear()
-    optimizer = Sgd(network.trained_parameters(), momentum=0.9, weight_decay=0.0)
+    optimizer = Sgd(list(network.encoder.tail.parameters()), momentum=0.9, weight_decay=0.0)
     return Checkpointer(folder, network, optimizer, identity, resume=resume)
 
 

@@ -116,19 +116,17 @@ def test_encoders_with_other_weights_have_another_identity(toy):
 
 
 @pytest.mark.parametrize(("name", "value"), [("loss", math.nan), ("gradient", math.inf)])
-def test_the_first_step_with_a_nan_loss_or_gradient_is_named(toy, name, value):
+def test_an_epoch_with_a_nan_loss_or_gradient_is_named(toy, name, value):
     trainer = Trainer(toy.data(), *toy.networks(), toy.settings())
-    fine = {"loss": torch.tensor(1.0), "gradient": torch.tensor(1.0)}
-    bad = {**fine, name: torch.tensor(value)}
-    trainer._check_finite([fine, fine], 7, 0.05)
-    with pytest.raises(Diverged, match="epoch 7, step 2"):
-        trainer._check_finite([fine, bad, fine, bad], 7, 0.05)
+    fine = {"epoch": 7, "lr": 0.05, "loss": 1.0, "gradient": 1.0}
+    trainer._check_finite(fine)
+    with pytest.raises(Diverged, match="epoch 7"):
+        trainer._check_finite({**fine, name: value})
 
 
 def test_nan_weights_after_the_last_step_are_detected(toy):
     trainer = Trainer(toy.data(), *toy.networks(), toy.settings())
     with torch.no_grad():
         trainer.parameters[-1].fill_(math.nan)
-    fine = {"loss": torch.tensor(1.0), "gradient": torch.tensor(1.0)}
-    with pytest.raises(Diverged, match="step 3"):
-        trainer._check_finite([fine] * 3, 1, 0.1)
+    with pytest.raises(Diverged, match="epoch 1"):
+        trainer._check_finite({"epoch": 1, "lr": 0.1, "loss": 1.0, "gradient": 1.0})

@@ -82,7 +82,7 @@ class ClassifierModel(Model[C]):
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Before the first epoch, initialize the classifier from images if the settings say so."""
         if self.settings.classifier_init == "images" and epoch.number == 0:
-            rows = epoch.embed().float()
+            rows = epoch.embed()
             self.classifier.start_at_images(rows, epoch.labels, self.shape.n_known, epoch.generator)
         return {}
 

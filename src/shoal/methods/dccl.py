@@ -117,9 +117,8 @@ class Dccl(Gcd[DcclSettings]):
         if len(self.centers) == 0:
             return features.sum() * 0
         temperature = self.settings.concept_temperature
-        with torch.autocast(features.device.type, enabled=False):
-            logits = features.float() @ self.centers.T / temperature  # (2B, M)
-            return labeled_cross_entropy(logits, self.concepts[batch.gather(batch.images)])
+        logits = features @ self.centers.T / temperature  # (2B, M)
+        return labeled_cross_entropy(logits, self.concepts[batch.gather(batch.images)])
 
     def after_step(self, batch: Batch) -> None:
         """Move the center of each concept in the batch toward the mean of its views."""

@@ -58,12 +58,11 @@ class GcdSettings(TrainedSettings):
     def search(self, find: Callable[[int], Ints], labels: Ints) -> int:
         """Return the K, in the range of `inference`, for which the clusters `find(K)` have the
         highest labeled accuracy."""
-        inference = self.inference
         return search_n_clusters(
             find,
             labels,
-            min_clusters=inference.min_clusters,
-            max_clusters=inference.max_clusters,
+            min_clusters=self.inference.min_clusters,
+            max_clusters=self.inference.max_clusters,
         )
 
     def clip_n_clusters(self, n_clusters: int, labels: Ints) -> int:

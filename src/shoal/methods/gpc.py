@@ -13,7 +13,6 @@ Shapes: n training images, N images, B per batch, C dimensions of a feature, K c
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -75,9 +74,7 @@ class Gpc(Gcd[GpcSettings]):
 
     def __init__(self, encoder: Encoder, settings: GpcSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
-        n_clusters = shape.n_clusters
-        if n_clusters is None:
-            n_clusters = shape.n_known + settings.initial_novel
+        n_clusters = shape.n_clusters or shape.n_known + settings.initial_novel
         n_clusters = min(max(n_clusters, shape.n_known, 1), shape.n_images)
         self.register_buffer("n_clusters", torch.tensor(n_clusters))
 
@@ -116,9 +113,8 @@ class Gpc(Gcd[GpcSettings]):
         features = batch.gather(batch.outputs["features"])  # (2B, C)
         if batch.epoch < self.settings.prototype_warmup:
             return features.sum() * 0
-        with torch.autocast(features.device.type, enabled=False):
-            logits = features.float() @ self.prototypes.T / self.temperatures  # (2B, K)
-            return F.cross_entropy(logits, self.clusters[batch.gather(batch.images)])
+        logits = features.float() @ self.prototypes.T / self.temperatures  # (2B, K)
+        return F.cross_entropy(logits, self.clusters[batch.gather(batch.images)])
 
 
 def fit_mixture(
@@ -182,7 +178,7 @@ def count_gaussians(
     initial = n_known + settings.initial_novel
     if isinstance(learned.model, Gpc):
         initial = int(learned.model.n_clusters)
-    initial = int(np.clip(initial, max(n_known, 1), len(points)))
+    initial = min(max(initial, n_known, 1), len(points))
     generator = torch.Generator().manual_seed(settings.training.seed)
     clusters = fit_mixture(points, known, initial, settings, is_given=False, generator=generator)
     return settings.clip_n_clusters(int(clusters.max()) + 1, labels)

@@ -86,7 +86,7 @@ class Orca(ClassifierModel[OrcaSettings]):
     def partners(self, batch: Batch) -> Tensor:
         """Return, for each row, the row (2B,) that it is paired with, always in the other view."""
         n_images = batch.n_images
-        features = batch.gather(batch.outputs["features"].detach()).float()  # (2B, C)
+        features = batch.gather(batch.outputs["features"].detach())  # (2B, C)
         images = batch.gather(batch.images)[:n_images]  # (B,)
         labels = batch.labels[:n_images]
         uniform = torch.rand(2, n_images, generator=batch.generator)
@@ -110,16 +110,15 @@ def choose_partners(features: Tensor, labels: Tensor, images: Tensor, uniform: T
     Unit features (B, C), labels and images (B,), `uniform` random numbers (B,). The only image of
     a class is its own partner.
     """
-    others = images[:, None] != images[None, :]  # (B, B); an image may be in a batch twice
-    same = others & (labels[:, None] == labels[None, :])
+    others = images[:, None] != images  # (B, B); an image may be in a batch twice
+    same = others & (labels[:, None] == labels)
     n_same = same.sum(dim=1)  # (B,)
     # Choose the first, second, … image of the same label by its running count.
     chosen = (uniform * n_same).long() + 1
     is_chosen = same & (same.cumsum(dim=1) == chosen[:, None])
     itself = torch.arange(len(labels), device=labels.device)
     by_label = torch.where(n_same > 0, is_chosen.long().argmax(dim=1), itself)
-    with torch.autocast(features.device.type, enabled=False):
-        nearest = (features @ features.T).masked_fill(~others, -torch.inf).argmax(dim=1)
+    nearest = (features @ features.T).masked_fill(~others, -torch.inf).argmax(dim=1)
     return torch.where(labels == UNLABELED, nearest, by_label)
 
 

@@ -205,8 +205,8 @@ class PromptCal(Model[PromptCalSettings]):
         loss = self.settings.loss
         contrastive = contrastive_loss(views, loss.temperature)
         is_labeled = batch.labels != UNLABELED
-        pairs = is_labeled[:, None] & is_labeled[None, :]  # (2B, 2B)
-        same = pairs & (batch.labels[:, None] == batch.labels[None, :])
+        pairs = is_labeled[:, None] & is_labeled  # (2B, 2B)
+        same = pairs & (batch.labels[:, None] == batch.labels)
         teacher = self.teacher_outputs[f"{kind}projections"]
         supervised = contrast(views, teacher, same, pairs & ~same, loss.supervised_temperature)
         affinity = self.affinity_loss(batch, kind)
@@ -233,8 +233,8 @@ class PromptCal(Model[PromptCalSettings]):
         positives = strongest(affinity, exists, settings.quantile)
         positives = calibrate(positives, batch.labels, labels) & exists
         images = batch.gather(batch.images)  # (2B,)
-        positives[:, :n_views] |= images[:, None] == images[None, :]
-        negatives = F.pad(self.is_negative, (n_views, 0), value=True) & ~positives  # (2B, G)
+        positives[:, :n_views] |= images[:, None] == images
+        negatives = F.pad(self.is_negative, (n_views, 0), value=True)  # (G,)
         return contrast(features, nodes, positives, negatives, settings.affinity_temperature)
 
     def after_step(self, batch: Batch) -> None:
@@ -262,14 +262,15 @@ class PromptCal(Model[PromptCalSettings]):
 def calibrate(positives: Tensor, labels: Tensor, node_labels: Tensor) -> Tensor:
     """Return positives (2B, G) with pairs of labeled views (2B,) and nodes (G,) replaced by whether
     their labels are the same."""
-    is_known = (labels != UNLABELED)[:, None] & (node_labels != UNLABELED)[None, :]
+    is_known = (labels != UNLABELED)[:, None] & (node_labels != UNLABELED)
     return torch.where(is_known, labels[:, None] == node_labels[None, :], positives)
 
 
 def contrast(
     views: Tensor, nodes: Tensor, positives: Tensor, negatives: Tensor, temperature: float
 ) -> Tensor:
-    """Return the contrastive loss of views (2B, D) with nodes (G, D), given masks (2B, G).
+    """Return the contrastive loss of views (2B, D) with nodes (G, D), given masks (2B, G) or
+    (G,).
 
     It is the mean over views with a positive; each denominator sums over positives and negatives.
     """

@@ -90,7 +90,7 @@ class RankStats(ClassifierModel[RankStatsSettings]):
         ranked = batch.gather(rank_statistics(features, self.settings.n_ranked))
         ranked = ranked[: batch.n_images]  # (B, ranks) of view 1
         is_unlabeled = batch.labels[: batch.n_images] == UNLABELED
-        weights = (is_unlabeled[:, None] & is_unlabeled[None, :]).float()  # (B, B)
+        weights = (is_unlabeled[:, None] & is_unlabeled).float()  # (B, B)
         first, second = probabilities.chunk(2)
         similarity = (first @ second.T).clamp(MARGIN, 1 - MARGIN)  # (B, B)
         is_positive = (ranked[:, None] == ranked[None, :]).all(dim=2).float()  # (B, B)

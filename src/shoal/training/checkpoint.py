@@ -57,7 +57,7 @@ def write_checkpoint(file: Path, tensors: Mapping[str, Tensor], about: Mapping[s
     """Write named tensors and JSON to one file, atomically."""
     # Copies, because safetensors refuses tensors that are not contiguous or share memory.
     copies = {
-        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        name: value.cpu().clone(memory_format=torch.contiguous_format)
         for name, value in tensors.items()
     }
     # One entry of metadata, because safetensors writes several in random order.
@@ -220,7 +220,7 @@ class Checkpointer:
 
     def _snapshot(self, validation: Validation) -> Snapshot:
         tensors = self.model.saved_tensors().items()
-        copies = {name: value.detach().clone() for name, value in tensors}
+        copies = {name: value.clone() for name, value in tensors}
         return Snapshot(epoch=len(self.metrics), validation=validation, tensors=copies)
 
     def _about_best(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from shoal.arrays import Ints
+from shoal.clustering.n_clusters import DEFAULT_RULE
 from shoal.distributed import flag_from_main, is_started, others_waiting
 from shoal.encoders.embed import explain_out_of_memory
 from shoal.settings import to_dict
@@ -76,7 +77,7 @@ def train(
     model: Model[Any],
     settings: TrainSettings,
     *,
-    rule: str | None = None,
+    rule: str = DEFAULT_RULE,
     folder: Path | None = None,
     resume: bool = False,
     progress: OnProgress | None = None,
@@ -88,8 +89,7 @@ def train(
 
     `early_stopping`, if given, chooses the best snapshot. Otherwise it is the one with the highest
     validation accuracy, the latest on ties; without validation labels, or if `settings.snapshot` is
-    'last', it is the last one. If the task has no K, `rule` estimates it for that snapshot (None:
-    the default of `estimate_n_clusters`).
+    'last', it is the last one. If the task has no K, `rule` estimates it for that snapshot.
 
     With a `folder`, metrics.jsonl is written after each epoch, and checkpoints as described in
     `checkpoint.py`. `resume` continues a run that was started with the same settings and data.
@@ -133,7 +133,7 @@ class _Loop:
 
     trainer: Trainer
     checkpointer: Checkpointer
-    rule: str | None
+    rule: str
     progress: OnProgress | None
     on_epoch: OnEpoch | None
     is_stopped: Callable[[], bool]
@@ -163,8 +163,9 @@ class _Loop:
         is_last = epoch == trainer.settings.epochs
         is_best = False
         if early_stopping is None:
-            best = None if checkpointer.best is None else checkpointer.best.validation
-            is_best = trainer.settings.snapshot == "last" or validation.is_better_than(best)
+            best = checkpointer.best
+            is_preferred = best is None or validation.is_better_than(best.validation)
+            is_best = trainer.settings.snapshot == "last" or is_preferred
         # Only the main process has `early_stopping`, so it broadcasts every decision.
         is_due = early_stopping is not None and (is_last or epoch in early_stopping.epochs)
         if self._from_main(is_due):
@@ -192,8 +193,7 @@ class _Loop:
         checkpointer = self.checkpointer
         last = checkpointer.last
         assert last is not None
-        has_early_stopping = self._from_main(self.early_stopping is not None)
-        if has_early_stopping and checkpointer.best is not last:
+        if self._from_main(self.early_stopping is not None) and checkpointer.best is not last:
             checkpointer.restore(last)
             self.trainer.forget_embeddings()
             if checkpointer.best is None or self._from_main(self._evaluate(last.epoch).is_best):

@@ -38,10 +38,9 @@ def contrastive_loss(views: Tensor, temperature: float, *, with_positive: bool =
 
     `with_positive` keeps the positive in the denominator, as the paper's sum over j ≠ i does.
     """
-    similarity = _similarity(views, temperature)  # (2B, 2B)
+    similarity = views @ views.T / temperature  # (2B, 2B)
     n_images = len(views) // 2
-    partner = torch.arange(2 * n_images, device=views.device).roll(n_images)  # (2B,)
-    positive = similarity.gather(1, partner[:, None])[:, 0]  # (2B,)
+    positive = similarity.roll(n_images, dims=1).diagonal()  # (2B,)
     excluded = torch.eye(len(views), dtype=torch.bool, device=views.device)
     if not with_positive:
         excluded = excluded | excluded.roll(n_images, dims=1)
@@ -60,10 +59,10 @@ def supervised_loss(
     """
     is_labeled = labels != UNLABELED
     weights = is_labeled.to(views.dtype)
-    similarity = _similarity(views, temperature)  # (2B, 2B)
+    similarity = views @ views.T / temperature  # (2B, 2B)
     itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
-    pairs = is_labeled[:, None] & is_labeled[None, :] & ~itself
-    positives = pairs & (labels[:, None] == labels[None, :])
+    pairs = is_labeled[:, None] & is_labeled & ~itself
+    positives = pairs & (labels[:, None] == labels)
     others = pairs if with_positives else pairs & ~positives
     others = torch.where(others.any(dim=1, keepdim=True), others, pairs)
     # Unlabeled rows have weight 0 below, but need a finite value.
@@ -74,12 +73,6 @@ def supervised_loss(
     # A weighted sum instead of a selection of rows: shapes do not depend on values, so the host
     # need not wait for the device.
     return losses.sum() / weights.sum().clamp_min(1)
-
-
-def _similarity(views: Tensor, temperature: float) -> Tensor:
-    with torch.autocast(views.device.type, enabled=False):
-        views = views.float() if views.dtype in (torch.float16, torch.bfloat16) else views
-        return views @ views.T / temperature
 
 
 def _log_sum(similarity: Tensor, excluded: Tensor) -> Tensor:

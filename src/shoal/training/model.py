@@ -146,7 +146,7 @@ class Model(nn.Module, ABC, Generic[S]):
 
     @abstractmethod
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """Return named scalars; 'loss' is minimized, the others are logged."""
+        """Return named scalars, without autocast; 'loss' is minimized, the others are logged."""
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Update what changes once an epoch; return numbers to log."""
@@ -185,13 +185,6 @@ class Model(nn.Module, ABC, Generic[S]):
         """The device of the networks."""
         return self.encoder.device
 
-    def trained_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters of the tail, then those that the method adds."""
-        added = [
-            value for name, value in self.named_parameters() if not name.startswith("encoder.")
-        ]
-        return [value for value in (*self.encoder.tail.parameters(), *added) if value.requires_grad]
-
     def saved_tensors(self) -> dict[str, Tensor]:
         """Return everything but the trunk by name: 'tail/…', 'head/…', and so on.
 
@@ -210,11 +203,9 @@ class Model(nn.Module, ABC, Generic[S]):
 
     def embed(self, pixels: ImageRows) -> Tensor:
         """Return unit embeddings (M, D) of images outside the collection."""
-        parts = []
-        for start in range(0, len(pixels), BLOCK_IMAGES):
-            inputs = self.inputs_of(pixels[start : start + BLOCK_IMAGES])
-            parts.append(inputs.embed(self.represent, self.device))
-        return torch.cat(parts)
+        starts = range(0, len(pixels), BLOCK_IMAGES)
+        blocks = (self.inputs_of(pixels[start : start + BLOCK_IMAGES]) for start in starts)
+        return torch.cat([block.embed(self.represent, self.device) for block in blocks])
 
     def inputs_of(
         self, pixels: ImageRows, *, batch_size: int = BATCH_IMAGES

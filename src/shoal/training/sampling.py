@@ -63,14 +63,13 @@ class Sampler:
         for epoch in range(self.settings.epochs):
             batches, parameters = self.steps(epoch)
             is_used[choose_views(images[batches].repeat(1, 2), parameters, n_pooled)] = True
-        used: Ints = is_used.nonzero()[:, 0].numpy()
-        return used
+        return np.asarray(is_used.nonzero()[:, 0])
 
     def generator(self, purpose: int, epoch: int = 0) -> torch.Generator:
         """Return a CPU generator; seeds, epochs and purposes give independent streams."""
         sequence = np.random.SeedSequence((self.settings.seed, epoch, purpose))
         state = sequence.generate_state(1, np.uint64)[0]
-        return torch.Generator().manual_seed(int(state >> np.uint64(1)))
+        return torch.Generator().manual_seed(int(state) >> 1)
 
 
 def balanced_batches(labels: Ints, batch_size: int, generator: torch.Generator) -> Tensor:
@@ -87,9 +86,9 @@ def balanced_batches(labels: Ints, batch_size: int, generator: torch.Generator) 
         weights[~is_labeled] = n_labeled / (len(labels) - n_labeled)
     # Inverse transform sampling; `torch.multinomial` is limited to 2²⁴ images.
     ends = weights.cumsum(0)
-    uniform = torch.rand(n_steps * batch_size, dtype=torch.float64, generator=generator)
-    rows = torch.searchsorted(ends, uniform * ends[-1], right=True).clamp_max(len(labels) - 1)
-    return rows.view(n_steps, batch_size)
+    uniform = torch.rand(n_steps, batch_size, dtype=torch.float64, generator=generator)
+    rows = torch.searchsorted(ends, uniform * ends[-1], right=True)
+    return rows.clamp_max(len(labels) - 1)
 
 
 def choose_views(images: Tensor, parameters: Tensor, n_pooled: int) -> Tensor:

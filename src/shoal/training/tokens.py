@@ -60,9 +60,11 @@ class ImageInputs:
 
     def embed(self, represent: Represent, device: torch.device) -> Tensor:
         """Return unit embeddings (N, D) of all images."""
-        starts = range(0, len(self.pixels), self.batch_size)
-        batches = (self.pixels[start : start + self.batch_size] for start in starts)
-        images = (center_images(to_device(batch, device), self.encoder) for batch in batches)
+        size = self.batch_size
+        images = (
+            center_images(to_device(self.pixels[start : start + size], device), self.encoder)
+            for start in range(0, len(self.pixels), size)
+        )
         return _embed_batches(images, represent, device)
 
 

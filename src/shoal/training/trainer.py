@@ -8,6 +8,8 @@ Shapes: N images, n of them for training, B per batch, b of them in this process
 an embedding.
 """
 
+import math
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import Ints
+from shoal.clustering.n_clusters import DEFAULT_RULE
 from shoal.distributed import gather_rows, mean_over_processes, shard, world_size
 from shoal.encoders.embed import autocast
 from shoal.errors import Diverged
@@ -42,7 +45,7 @@ class Trainer:
         self.model = model
         self.settings = settings
         self.device = model.device
-        self.parameters = model.trained_parameters()
+        self.parameters = [value for value in model.parameters() if value.requires_grad]
         self.optimizer = Sgd(
             self.parameters,
             momentum=settings.momentum,
@@ -104,10 +107,10 @@ class Trainer:
                 step = self._record(step, *inputs)
             losses.append(step(*inputs))
             report(number + 1, len(batches))
-        self._check_finite(losses, epoch + 1, lr)
         # Losses are read only now, because reading them in a step would wait for the device.
         for name in losses[0]:
             row[name] = float(sum(terms[name] for terms in losses)) / len(losses)
+        self._check_finite(row)
         return row
 
     def _record(self, step: Step, rows: Tensor, parameters: Tensor) -> Step:
@@ -120,21 +123,16 @@ class Trainer:
             return step
         return self._recorded
 
-    def _check_finite(self, losses: list[dict[str, Tensor]], epoch: int, lr: float) -> None:
-        """Raise Diverged if the loss or its gradient was infinite or NaN in any step of an epoch.
-
-        An overflow in a step's weights shows in the loss of the next step. The last step has no
-        next one, so its weights are checked.
-        """
-        is_finite = torch.stack([(step["loss"] + step["gradient"]).isfinite() for step in losses])
-        is_finite[-1] &= torch.stack([value.isfinite().all() for value in self.parameters]).all()
-        if not is_finite.all():
-            step = int(is_finite.int().argmin()) + 1
+    def _check_finite(self, row: Mapping[str, Any]) -> None:
+        """Raise Diverged if the loss or its gradient was infinite or NaN in any step of an epoch,
+        or a weight is after the last one."""
+        weights = torch.stack([value.isfinite().all() for value in self.parameters])
+        if not (math.isfinite(row["loss"] + row["gradient"]) and weights.all()):
             raise Diverged(
-                f"epoch {epoch}, step {step}: the loss or its gradient is not finite "
-                f"(lr {lr:.4g}); lower lr, raise the temperature or set training.max_gradient and "
-                "start over (shoal discover: --force), or check the images; resuming would fail at "
-                "the same step"
+                f"epoch {row['epoch']}: the loss or its gradient is not finite "
+                f"(lr {row['lr']:.4g}); lower lr, raise the temperature or set "
+                "training.max_gradient and start over (shoal discover: --force), or check the "
+                "images; resuming would fail at the same epoch"
             )
 
     def begin_epoch(self, epoch: int) -> dict[str, float]:
@@ -160,7 +158,7 @@ class Trainer:
         """Discard the cached embeddings after a change of the weights."""
         self._embeddings = None
 
-    def validate(self, rule: str | None = None) -> Validation:
+    def validate(self, rule: str = DEFAULT_RULE) -> Validation:
         """Score the current weights on the validation images.
 
         A model with a classifier is scored by its predictions, any other by Ward's tree of the

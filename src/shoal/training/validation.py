@@ -4,10 +4,10 @@ every K.
 No hidden label is used: unlabeled images carry -1 and only shape the tree.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
@@ -30,10 +30,10 @@ class Validation:
     """The rule that estimated it, which is a simpler one than requested if labels are too few;
     None if the number was given, or hidden labels chose it."""
 
-    def is_better_than(self, other: "Validation | None") -> bool:
+    def is_better_than(self, other: "Validation") -> bool:
         """Return whether to prefer this snapshot to an earlier one: also on ties, and without
         labels."""
-        return other is None or bool(np.isnan(self.accuracy)) or self.accuracy >= other.accuracy
+        return math.isnan(self.accuracy) or self.accuracy >= other.accuracy
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,13 +53,12 @@ def validate(
     *,
     predicted: Ints | None = None,
     n_clusters: int | None = None,
-    rule: str | None = None,
+    rule: str = DEFAULT_RULE,
 ) -> Validation:
     """Score the clusters (N,) that a classifier predicts, else Ward's tree of the embeddings
     (N, D), against labels (N,), -1 for unlabeled.
 
-    The tree is cut at `n_clusters`, or at the number that `rule` estimates (None: the default of
-    `estimate_n_clusters`).
+    The tree is cut at `n_clusters`, or at the number that `rule` estimates.
     """
     is_labeled = labels != UNLABELED
     if not is_labeled.any():
@@ -67,7 +66,7 @@ def validate(
     if predicted is None:
         tree = unit_tree(embeddings)
         if n_clusters is None:
-            estimate = estimate_n_clusters(tree, labels, rule=rule or DEFAULT_RULE)
+            estimate = estimate_n_clusters(tree, labels, rule=rule)
             best = float(estimate.curve.accuracy.max())
             return Validation(accuracy=best, n_clusters=estimate.n_clusters, rule=estimate.rule)
         predicted = tree.cut(min(n_clusters, tree.n_distinct))  # copies of an image stay together

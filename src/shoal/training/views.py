@@ -62,12 +62,12 @@ def make_views(
     side = pixels.shape[1]
     crop = crop_size(side)
     steps = torch.arange(crop, device=pixels.device)
-    top = (parameters[:, 0] * (side - crop + 1)).long()[:, None] + steps  # (B, C)
-    left = (parameters[:, 1] * (side - crop + 1)).long()[:, None]
-    is_flipped = (parameters[:, 2] < settings.flip)[:, None]
-    across = left + torch.where(is_flipped, steps.flip(0), steps)  # (B, C)
+    corners = (parameters[:, :2] * (side - crop + 1)).long()  # (B, 2)
+    is_flipped = parameters[:, 2:3] < settings.flip
+    down = corners[:, :1] + steps  # (B, C)
+    across = corners[:, 1:] + torch.where(is_flipped, steps.flip(0), steps)  # (B, C)
     # One gather, in uint8, so that no larger copy is made.
-    crops = pixels[rows[:, None, None], top[:, :, None], across[:, None, :]]  # (B, C, C, 3)
+    crops = pixels[rows[:, None, None], down[:, :, None], across[:, None]]  # (B, C, C, 3)
     images = resize(to_float(crops), encoder.input_format.size)
     if settings.jitter > 0:
         images = jitter(images, parameters[:, 3:6], settings.jitter)
