@@ -13,6 +13,7 @@ from shoal.errors import MissingError, UsageError
 AnyDevice = str | torch.device | None
 """A device or its name; None: CUDA if available."""
 
+
 def choose_device(name: AnyDevice = None) -> torch.device:
     """Return the device that 'cpu', 'cuda' or 'cuda:1' names; for None, CUDA if available."""
     if name is None or name == "auto":
