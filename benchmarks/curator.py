@@ -103,13 +103,13 @@ class Curator:
     @property
     def categories(self) -> Ints:
         """(N,) the current category of every image."""
-        found: Ints = self.state.images.category
+        found: Ints = self.state.category
         return found
 
     @property
     def is_decided(self) -> Any:
         """(N,) which images a person has decided on."""
-        return np.isin(self.state.images.status, (CONFIRMED, MOVED))
+        return np.isin(self.state.status, (CONFIRMED, MOVED))
 
     @property
     def is_misplaced(self) -> Any:

@@ -160,7 +160,7 @@ def review_category(curator: Curator, number: int) -> None:
     """Split a category, move its wrong images, and confirm the others."""
     curator.split(number)
     curator.tidy_category(number, is_one_by_one=False)
-    is_open = (curator.categories == number) & (curator.state.images.status == PREDICTED)
+    is_open = (curator.categories == number) & (curator.state.status == PREDICTED)
     if is_open.any():
         verbs.decide(curator.review, "confirm", number, None, by="curator")
 

@@ -112,8 +112,9 @@ def write_estimates(run: Run, n_clusters: int) -> None:
         "n_images": [0, 0],
     }
     curves = {"known": nothing, "novel": nothing, "labeled": nothing}
-    checked = {"is_calibrated": False, "label_rate": None, "weight": 1.0}
-    run.write_json("calibration", {**checked, "scale": [1.0] * n_clusters, **curves})
+    nothing_known = {"label_rate": None, "weight": 1.0, "is_from_frozen": False}
+    scale = {"is_calibrated": False, "scale": [1.0] * n_clusters}
+    run.write_json("calibration", {**scale, **nothing_known, **curves})
     run.write_json("estimate", {"n_clusters": n_clusters, "rule": None, "is_given": True})
 
 

@@ -40,7 +40,7 @@ def test_without_arguments_the_tables_are_listed():
         "1 --root cub=x --set training.epochs=2 --epochs 3",
         "1 14 --root cub=x --set loss.supervised_weight=1",
         "1 --root cub=x --set training=5 --epochs 1",
-        "1 --root cub=x --set gcd.training.lr=100.0",
+        "1 --root cub=x --set gcd.training.lr=0",
         "1 --root cub=x --protocol papr",
         "1 --root cub=x --input-size -5",
         "1 --root cub=x --input-size 0",

@@ -332,7 +332,7 @@ def test_invalid_exports_are_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not empty"):
         export_run(run, "csv", tmp_path / "full")
     for target, words in (
-        ("mine.txt", "mine.txt: is a file"),
+        ("mine.txt", "mine.txt: cannot be written"),
         ("mine.txt/out", "mine.txt/out: cannot be written"),
     ):
         with pytest.raises(UsageError, match=words):
