@@ -74,7 +74,7 @@ def test_missing_files_are_listed_one_by_one(tmp_path: Path) -> None:
     write_cub(tmp_path, 400, 200)
     (tmp_path / "CUB_200_2011/images.txt").rename(tmp_path / "elsewhere.txt")
     found = verify("cub", tmp_path)
-    assert found.parts[0].missing == ("images.txt",)
+    assert found.parts[0].missing == ["images.txt"]
     (tmp_path / "elsewhere.txt").rename(tmp_path / "CUB_200_2011/images.txt")
     lost = next((tmp_path / "CUB_200_2011/images").rglob("bird_3.jpg"))
     lost.unlink()

@@ -6,7 +6,7 @@ It never holds hidden labels: an unlabeled image has the label -1. Evaluation us
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -61,16 +61,8 @@ class PreviousCategories:
     @property
     def checksum(self) -> str:
         """A checksum of all fields."""
-        cannot_links = {name: sorted(ids) for name, ids in self.cannot_links.items()}
-        parts = (
-            self.class_ids,
-            self.names,
-            self.categories,
-            cannot_links,
-            self.next_id,
-            sorted(self.reserved_names),
-        )
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        parts = json.dumps(list(vars(self).values()), sort_keys=True, default=sorted)
+        return hashlib.sha256(parts.encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,11 +100,8 @@ class Collection:
 
     def __post_init__(self) -> None:
         labels = as_labels(self.labels, len(self.names), name="labels").copy()
-        assert len(labels), "at least one image"
         sources = [part for part in (self.root, self.images, self.stored) if part is not None]
         assert len(sources) == 1, "files, stored or in-memory images"
-        images = self.images if self.stored is None else self.stored.states
-        assert images is None or len(images) == len(labels), "an image per name"
         assert all(map(str.__lt__, self.names, self.names[1:])), "names are unique and sorted"
         assert len(set(self.classes)) == len(self.classes) > labels.max(), "a name per class"
         labels.setflags(write=False)
@@ -175,11 +164,13 @@ class Collection:
             images = images[chosen]
         elif images is not None:
             images = tuple(images[i] for i in chosen)
-        stored = self.stored
-        if stored is not None:
-            stored = stored.take(chosen)
-        names = tuple(self.names[i] for i in chosen)
-        return replace(self, names=names, labels=self.labels[chosen], images=images, stored=stored)
+        return replace(
+            self,
+            names=tuple(self.names[i] for i in chosen),
+            labels=self.labels[chosen],
+            images=images,
+            stored=self.stored and self.stored.take(chosen),
+        )
 
     def count(self, *, n_unreadable: int = 0) -> str:
         """Return counts: '12,431 images, 1,830 labeled in 14 categories, 10,601 unlabeled'.
@@ -187,19 +178,25 @@ class Collection:
         `n_unreadable` images that are not in the collection are reported too, with `left_out`.
         """
         n_unreadable += len(self.left_out)
-        labeled = "none labeled"
-        if self.n_labeled:
-            labeled = f"{self.n_labeled:,} labeled in {count(self.n_classes, 'category')}"
-        counts = [count(len(self), "image"), labeled, f"{len(self) - self.n_labeled:,} unlabeled"]
+        counts = f"{count(len(self), 'image')}, {count_labeled(self.labels, self.classes)}"
         if n_unreadable:
-            counts.append(f"{n_unreadable:,} unreadable")
-        return ", ".join(counts)
+            counts += f", {n_unreadable:,} unreadable"
+        return counts
 
     def describe(self, *, n_unreadable: int = 0) -> str:
         """Return counts, the layout, then one line per note."""
         lines = [self.count(n_unreadable=n_unreadable), f"read as {shown(self.layout)}"]
         lines += [f"note: {shown(note)}" for note in self.notes]
         return "\n".join(lines)
+
+
+def count_labeled(labels: Ints, classes: Sequence[str]) -> str:
+    """Return counts of labels: '1,830 labeled in 14 categories, 10,601 unlabeled'."""
+    n_labeled = int((labels != UNLABELED).sum())
+    labeled = "none labeled"
+    if n_labeled:
+        labeled = f"{n_labeled:,} labeled in {count(len(classes), 'category')}"
+    return f"{labeled}, {len(labels) - n_labeled:,} unlabeled"
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,18 +229,12 @@ def check_for_discovery(collection: Collection) -> None:
     It needs labeled images of at least two classes, at least one unlabeled image, and `MIN_IMAGES`
     images in all.
     """
-    counts = collection.count()
-    if len(collection) < MIN_IMAGES:
-        raise DataError(
-            f"{counts}: discovery needs at least {MIN_IMAGES} images; add "
-            f"{MIN_IMAGES - len(collection)}"
-        )
     n_known = int((collection.class_sizes > 0).sum())
-    if n_known < MIN_KNOWN_CLASSES:
+    is_all_labeled = collection.n_labeled == len(collection)
+    if len(collection) < MIN_IMAGES or n_known < MIN_KNOWN_CLASSES or is_all_labeled:
         raise DataError(
-            f"{counts}: discovery needs labeled images of at least {MIN_KNOWN_CLASSES} categories, "
-            f"found {n_known}; label more images, check which column or folders hold the labels, "
-            "or give the number of categories with --n-clusters"
+            f"{collection.count()}: discovery needs at least {MIN_IMAGES} images, labeled images "
+            f"of at least {MIN_KNOWN_CLASSES} categories (found {n_known}), and unlabeled images; "
+            "add or label images, check which column or folders hold the labels, or give the "
+            "number of categories with --n-clusters"
         )
-    if collection.n_labeled == len(collection):
-        raise DataError(f"{counts}: every image is labeled; add unlabeled images")

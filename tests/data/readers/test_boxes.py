@@ -128,7 +128,7 @@ def test_boxes_below_the_confidence_are_left_out(root: Path, tmp_path: Path) -> 
 def test_images_without_a_box_are_counted_or_items(root: Path, tmp_path: Path) -> None:
     file = write_json(tmp_path / "coco.json", coco())
     without = read(root, file)
-    assert any(note.startswith("1 image has no box") for note in without.notes)
+    assert any(note.startswith("1 image without a box") for note in without.notes)
     assert read(root, file, whole_images=True).names == (A, "c.png", B)
 
 
@@ -199,7 +199,7 @@ def test_a_box_with_two_labels_is_refused_and_a_repeated_one_counted(
     twice = write_json(tmp_path / "twice.json", coco(annotations=[box, box]))
     found = read(root, twice)
     assert labels_by_name(found) == {A: "heron"}
-    assert any("1 repeated row" in note for note in found.notes)
+    assert any("1 row repeated" in note for note in found.notes)
     other = coco(annotations=[box, box | {"category_id": 4}], categories=categories)
     with pytest.raises(DataError, match=r"other\.json, annotation 1: .*gull.*heron"):
         read(root, write_json(tmp_path / "other.json", other))
@@ -240,7 +240,7 @@ def test_a_box_with_two_labels_is_refused_and_a_repeated_one_counted(
         ("yolo/a.txt", "0 0.1 0.1 0.2 0.2 0.3 0.3 0.4\n", "a.txt, line 1"),
         ("yolo/a.txt", "0 0.5 0.5 1 one\n", "a.txt, line 1"),
         ("yolo/data.yaml", "names: 3\n", "data.yaml"),
-        ("yolo/note.md", "", "yolo"),
+        ("yolo/note.md", "", "boxes: found none"),
     ],
 )
 def test_bad_input_names_its_place(
@@ -264,7 +264,7 @@ def test_options_without_sense_are_refused(root: Path, tmp_path: Path) -> None:
         BoxOptions(margin=0.1)
     with pytest.raises(UsageError, match="not local files"):
         read_collection(np.zeros((3, 4, 4), np.uint8), boxes=BoxOptions(source=file))
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match=r"gone\.json"):
         read(root, tmp_path / "gone.json")
 
 

@@ -243,9 +243,9 @@ def test_a_list_of_pil_images_is_read() -> None:
     [
         (np.zeros((2, 5, 4), dtype=np.float32), None, "found float32"),
         (np.zeros((2, 3, 5, 7), dtype=np.uint8), None, r"shape \(3, 5, 7\)"),
-        (np.zeros((2, 5, 4), dtype=np.uint8), [1], "found 1, expected 2, one per image"),
+        (np.zeros((2, 5, 4), dtype=np.uint8), [1], "found 2 and 1"),
         ([Image.new("L", (2, 2)), "a.png"], None, "image 1: found str"),
-        ([], None, "found none"),
+        ([], None, "found 0 and 0"),
         ([1, 2], None, "image 0: found int"),
         (None, None, "expected a folder, a table"),
         ({"a": 1}, None, "found dict, expected a folder"),

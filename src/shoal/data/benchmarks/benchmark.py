@@ -75,7 +75,7 @@ def build(
     """Sample the labeled images in official order, then sort by name, as collections are."""
     facts = get_facts(name)
     n_known = len(split.known)
-    true_labels = split.positions[official.class_ids]  # (N,) known classes first
+    true_labels = split.positions[np.asarray(official.class_ids)]  # (N,) known classes first
     labels = np.full(len(true_labels), UNLABELED, dtype=np.int64)
     if part == "train":
         labels = known_novel_split(true_labels, range(n_known), split.labeled_share, seed=seed)
@@ -84,7 +84,7 @@ def build(
     names = tuple(official.names[i] for i in order)
     images = official.images
     if isinstance(images, ZipImages):
-        images = ZipImages(images.file, names)
+        images = ZipImages(images.archive, names)
     elif images is not None and (np.diff(order) < 0).any():  # else half a gigabyte is not copied
         images = np.asarray(images)[order]
     notes = official.notes

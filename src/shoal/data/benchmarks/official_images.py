@@ -8,8 +8,7 @@ without hidden labels.
 import io
 import os
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -23,6 +22,7 @@ from shoal.data.benchmarks.published_facts import Layout, Part, get_facts
 from shoal.data.benchmarks.split import ClassSplit
 from shoal.data.collection import Images
 from shoal.data.readers.folders import IMAGE_SUFFIXES, list_folder
+from shoal.data.storage.remote import reading
 from shoal.errors import DataError
 
 if TYPE_CHECKING:
@@ -33,22 +33,24 @@ ORDER_IS_LOST = (
     "in the published split, but not the same ones"
 )
 CIFAR_SIDE = 32
+CUB_LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
+PUBLISHED = "file of the published benchmark"
 
 
 @dataclass(frozen=True, eq=False)
 class OfficialImages:
     """N images in official order: files under `root`, or `images` in memory or in a zip archive."""
 
-    names: tuple[str, ...]
+    names: Sequence[str]
     """Unique; for files the path relative to `root`."""
-    class_ids: Ints
+    class_ids: Ints | Sequence[int]
     """(N,) official class ids."""
     classes: tuple[str, ...]
     """Class names by official id."""
     layout: str
     root: Path | None = None
     images: Images | None = None
-    absent: tuple[str, ...] = ()
+    absent: Sequence[str] = ()
     """Files and class folders that should be in the layout but are missing."""
     notes: tuple[str, ...] = ()
 
@@ -56,32 +58,16 @@ class OfficialImages:
 class ZipImages:
     """Images of a zip archive, opened one by one on access; several threads may read."""
 
-    def __init__(self, file: Path, members: tuple[str, ...]) -> None:
-        self.file = file
+    def __init__(self, archive: zipfile.ZipFile, members: Sequence[str]) -> None:
+        self.archive = archive
         self.members = members
-        with _reading(file):
-            self.archive = zipfile.ZipFile(file)
 
     def __len__(self) -> int:
         return len(self.members)
 
     def __getitem__(self, index: int) -> Image.Image:
         """Return the image at `index`; PIL decodes it when its pixels are needed."""
-        with _reading(self.file):
-            return Image.open(io.BytesIO(self.archive.read(self.members[index])))
-
-
-@contextmanager
-def _reading(file: Path) -> Iterator[None]:
-    """Turn an error of reading a file that is missing, damaged or another one into a
-    `DataError`."""
-    try:
-        yield
-    # scipy raises NotImplementedError for MATLAB 7.3 files, which no benchmark publishes.
-    except (OSError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile) as error:
-        raise DataError(
-            f"{file}: not as published ({error}); download and unpack the archive again"
-        ) from error
+        return Image.open(io.BytesIO(self.archive.read(self.members[index])))
 
 
 def find_layout(name: str, root: Path, part: Part) -> tuple[Layout, Path, list[str]]:
@@ -114,7 +100,7 @@ def _read_cifar(home: Path, files: list[str], part: Part, split: ClassSplit) -> 
     n_label_bytes = 2 if split.name == "cifar100" else 1
     records = []
     for name in files:
-        with _reading(home / name):
+        with reading(home / name, PUBLISHED):
             raw = np.fromfile(home / name, dtype=np.uint8)
             records.append(raw.reshape(-1, n_label_bytes + 3 * CIFAR_SIDE**2))
             if records[-1][:, n_label_bytes - 1].max() >= split.n_classes:
@@ -122,7 +108,7 @@ def _read_cifar(home: Path, files: list[str], part: Part, split: ClassSplit) -> 
     joined = np.concatenate(records)
     planes = joined[:, n_label_bytes:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE)  # red, green, blue
     return OfficialImages(
-        tuple(f"{part}-{i:05d}" for i in range(len(joined))),
+        [f"{part}-{i:05d}" for i in range(len(joined))],
         joined[:, n_label_bytes - 1].astype(np.int64),
         split.class_names,
         "the official binary version",
@@ -167,14 +153,7 @@ def _read_folders(home: Path, part_folder: str, classes: tuple[str, ...]) -> Off
             absent.append(f"{folder}/")
         names += [f"{folder}/{name}" for name in images]
         class_ids += [class_id] * len(images)
-    return OfficialImages(
-        tuple(names),
-        np.array(class_ids, dtype=np.int64),
-        classes,
-        "a folder per class",
-        root=home,
-        absent=tuple(absent),
-    )
+    return OfficialImages(names, class_ids, classes, "a folder per class", root=home, absent=absent)
 
 
 def _folder_name(class_name: str) -> str:
@@ -185,38 +164,35 @@ def _folder_name(class_name: str) -> str:
 def _read_zip(home: Path, files: list[str], part: Part, split: ClassSplit) -> OfficialImages:
     """Read a zip archive of `train/<class>/` or `test/<class>/` in place, in its own order."""
     file = home / files[0]
-    folders = [f"{part}/{_folder_name(name)}" for name in split.class_names]
-    ids = {folder: i for i, folder in enumerate(folders)}
-    images = ZipImages(file, ())
-    images.members = tuple(
+    ids = {f"{part}/{_folder_name(name)}": i for i, name in enumerate(split.class_names)}
+    with reading(file, PUBLISHED):
+        archive = zipfile.ZipFile(file)
+    names = [
         name
-        for name in images.archive.namelist()
+        for name in archive.namelist()
         if name.lower().endswith(IMAGE_SUFFIXES) and name.rpartition("/")[0] in ids
-    )
-    class_ids = [ids[name.rpartition("/")[0]] for name in images.members]
+    ]
+    folders = [name.rpartition("/")[0] for name in names]
     return OfficialImages(
-        images.members,
-        np.array(class_ids, dtype=np.int64),
+        names,
+        [ids[folder] for folder in folders],
         split.class_names,
         f"{file.name}, read in place",
-        images=images,
-        absent=tuple(f"{file.name}: {folders[i]}/" for i in sorted({*ids.values()} - {*class_ids})),
+        images=ZipImages(archive, names),
+        absent=[f"{file.name}: {folder}/" for folder in ids if folder not in set(folders)],
     )
 
 
 def _read_cub(home: Path, files: list[str], part: Part, split: ClassSplit) -> OfficialImages:
     """Read CUB by image id; the test images of train_test_split.txt are never part of training."""
-    paths = _read_ids(home / "images.txt")
-    labels = _read_ids(home / "image_class_labels.txt")
-    is_training = _read_ids(home / "train_test_split.txt")
-    class_names = _read_ids(home / "classes.txt")
+    tables = [dict(_read_lines(home / name)) for name in CUB_LISTS]
+    paths, labels, is_training, class_names = tables
     flag = {"train": "1", "test": "0"}[part]
-    with _reading(home / "images.txt"):
-        chosen = [i for i in sorted(paths) if is_training[i] == flag]
+    with reading(home / "images.txt", PUBLISHED):
+        chosen = [i for i in sorted(paths, key=int) if is_training[i] == flag]
         class_ids = [int(labels[i]) - 1 for i in chosen]
-    names = [f"images/{paths[i]}" for i in chosen]
-    classes = tuple(class_names[i] for i in sorted(class_names))
-    return _listed(home, names, class_ids, classes, split)
+        classes = tuple(class_names[i] for i in sorted(class_names, key=int))
+    return _listed(home, [f"images/{paths[i]}" for i in chosen], class_ids, classes, split)
 
 
 def _read_cars(home: Path, files: list[str], part: Part, split: ClassSplit) -> OfficialImages:
@@ -228,7 +204,7 @@ def _read_cars(home: Path, files: list[str], part: Part, split: ClassSplit) -> O
     classes = tuple(" ".join(str(name).split()) for name in meta)
     file = home / files[0]
     rows = _read_matrix(file, "annotations")
-    with _reading(file):  # the devkit's own table of test images has no field 'class'
+    with reading(file, PUBLISHED):  # the devkit's own table of test images has no field 'class'
         class_ids = [int(label) - 1 for label in rows["class"]]
     names = [f"cars_{part}/{name}" for name in rows["fname"]]
     return _listed(home, names, class_ids, classes, split)
@@ -262,30 +238,16 @@ def _listed(
             return frozenset()
         return frozenset(os.listdir(home / folder))  # noqa: PTH208
 
-    absent = []
-    for name in names:
-        folder, _, file = name.rpartition("/")
-        if file not in files_in(folder):
-            absent.append(name)
+    absent = [name for name in names if Path(name).name not in files_in(str(Path(name).parent))]
     return OfficialImages(
-        tuple(names),
-        np.array(class_ids, dtype=np.int64),
-        classes,
-        "the official layout",
-        root=home,
-        absent=tuple(absent),
+        names, class_ids, classes, "the official layout", root=home, absent=absent
     )
-
-
-def _read_ids(file: Path) -> dict[int, str]:
-    with _reading(file):
-        return {int(key): value for key, value in _read_lines(file)}
 
 
 def _read_lines(file: Path) -> list[tuple[str, str]]:
     """Return the first word and the rest of each line that is not blank."""
     rows = []
-    with _reading(file):
+    with reading(file, PUBLISHED):
         for line in filter(str.strip, file.read_text(encoding="utf-8").splitlines()):
             first, rest = line.strip().split(maxsplit=1)
             rows.append((first, rest))
@@ -296,7 +258,7 @@ def _read_matrix(file: Path, variable: str) -> "NDArray[np.void]":
     """Return one variable of a MATLAB file as a flat array; structures become records."""
     from scipy.io import loadmat  # takes a third of a second to import
 
-    with _reading(file):
+    with reading(file, PUBLISHED):
         return np.atleast_1d(loadmat(file, squeeze_me=True)[variable])
 
 

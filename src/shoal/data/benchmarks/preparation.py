@@ -4,6 +4,7 @@ the published ones, write an index."""
 import csv
 import io
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ class PartReport:
     layout: str
     """The layout that was found, or the one of which most is present."""
     is_complete: bool
-    missing: tuple[str, ...]
+    missing: Sequence[str]
     """Files, folders and listed images that are missing."""
     problem: str = ""
     """What cannot be read, and why."""
@@ -97,16 +98,14 @@ def _verify_part(name: str, root: Path, part: Part) -> PartReport:
     if home != root:
         words += f" in {home.relative_to(root)}"
     if missing:
-        return PartReport(part, words, False, tuple(missing))
+        return PartReport(part, words, False, missing)
     try:
         official = read_images(layout, home, part, load_split(name))
     except DataError as error:
-        return PartReport(part, words, False, (), problem=str(error))
+        return PartReport(part, words, False, (), str(error))
     counts = _compare_counts(name, official, part)
     is_complete = not official.absent and all(count["is_correct"] for count in counts)
-    return PartReport(
-        part, words, is_complete, official.absent, counts=counts, notes=official.notes
-    )
+    return PartReport(part, words, is_complete, official.absent, "", counts, official.notes)
 
 
 def _compare_counts(name: str, official: OfficialImages, part: Part) -> tuple[dict[str, Any], ...]:
@@ -166,10 +165,11 @@ def _write_index(name: str, root: Path) -> tuple[str, ...]:
         return ()
     prefix = collection.root.relative_to(root)
     buffer = io.StringIO()
-    rows = csv.writer(buffer, lineterminator="\n")
-    rows.writerow(["path", "label"])
     cells = [*collection.classes, ""]  # UNLABELED is -1, the last of these
-    for image, label in zip(collection.names, collection.labels, strict=True):
-        rows.writerow([(prefix / image).as_posix(), cells[label]])
+    rows = [
+        ((prefix / image).as_posix(), cells[label])
+        for image, label in zip(collection.names, collection.labels, strict=True)
+    ]
+    csv.writer(buffer, lineterminator="\n").writerows([("path", "label"), *rows])
     write_text(target, buffer.getvalue())
     return (f"{target.name}: written, {collection.count()}",)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image, UnidentifiedImageError
 
-from shoal.boxes import Box, split_file
+from shoal.boxes import split_file
 from shoal.data.storage.opening import is_stored, read_stored
 from shoal.data.storage.remote import Lost
 from shoal.text import one_line
@@ -58,85 +58,19 @@ SIDEWAYS = (
 WHITE = (255, 255, 255, 255)
 BITS_12 = 4095
 
-EMPTY = "the file is empty"
 MISSING = "the file does not exist"
+REASONS: dict[type, str] = {
+    UnidentifiedImageError: f"not an image in a known format ({', '.join(FORMATS)})",
+    FileNotFoundError: MISSING,
+    MemoryError: "decoding needs more memory than a worker may use",
+}
+
+Turn = Image.Transpose | None
+"""How to turn an image so that it is upright."""
 
 
 class Unreadable(Exception):
     """An image that cannot be decoded; the message is the reason in skipped.csv."""
-
-
-def decode_file(path: str, size: int, data: bytes | None = None) -> bytes:
-    """Decode an image file or a box of one to size * size * 3 bytes, or raise `Unreadable`.
-
-    `data` is the content of the file, if it was read already; it has no boxes.
-    """
-    box = None
-    if data is None:
-        path, box = split_file(path)
-    if box is not None:
-        return _flat_rgb(_central_square(_cut(path, box), size)).tobytes()
-    with _explained(), _open(path, data) as image:
-        _shrink(image, size)
-        return square(image, size).tobytes()
-
-
-def decode_whole(path: str, longest: int) -> Image.Image:
-    """Decode the image or box at a path or location as upright RGB, its longer side at most
-    `longest`, or raise `Unreadable`."""
-    data = None
-    box = None
-    if is_stored(path):
-        data = fetch(path)
-    else:
-        path, box = split_file(path)
-    if box is not None:
-        crop = _cut(path, box)
-        crop.thumbnail((longest, longest), Image.Resampling.BICUBIC)
-        return _flat_rgb(crop)
-    with _explained(), _open(path, data) as image:
-        _shrink(image, longest)
-        image.load()
-        turn = _turn(image)
-        small = _eight_bit(image)
-        small.thumbnail((longest, longest), Image.Resampling.BICUBIC)
-        return _turned(_flat_rgb(small), turn)
-
-
-def image_size(file: str) -> tuple[int, int]:
-    """Return the width and height of a file's upright image by its header, or raise
-    `Unreadable`."""
-    with _explained(), _open(file, None) as image:
-        width, height = image.size
-        if image.format != "TIFF" and _turn(image) in SIDEWAYS:  # Pillow turns TIFF files itself
-            width, height = height, width
-        return width, height
-
-
-def check_header(path: str) -> None:
-    """Raise `Unreadable` if a file is missing, empty or of unknown format."""
-    # Decoding checks the size: a large JPEG may be decoded at a smaller scale.
-    with _explained(), suppress(Image.DecompressionBombError):
-        _open(split_file(path)[0], None).close()
-
-
-def fetch(path: str) -> bytes:
-    """Read the bytes of an image on a network or in a shard, or raise `Unreadable`."""
-    with _explained():
-        return read_stored(path)
-
-
-def decode_image(image: "Image.Image | NDArray[np.uint8]", size: int) -> "NDArray[np.uint8]":
-    """Decode an in-memory PIL image or uint8 array (H, W[, C]) to (size, size, 3), or raise
-    `Unreadable`."""
-    import numpy as np
-
-    with _explained():
-        if isinstance(image, np.ndarray):
-            if image.ndim == 3 and image.shape[2] == 1:
-                image = image[..., 0]
-            image = Image.fromarray(image)
-        return np.asarray(square(image, size))
 
 
 @contextmanager
@@ -147,19 +81,99 @@ def _explained() -> Iterator[None]:
     except Unreadable:
         raise
     except Exception as error:
-        raise Unreadable(_reason(error)) from error
+        reason = REASONS.get(type(error)) or f"cannot be decoded: {one_line(error)}"
+        if isinstance(error, Lost):
+            reason = str(error)
+        raise Unreadable(reason) from error
 
 
-def _shrink(image: Image.Image, size: int) -> None:
-    """Have a JPEG decoded at about twice the wanted size, and refuse an image that is too large.
+@_explained()
+def decode_file(path: str, size: int, data: bytes | None = None) -> bytes:
+    """Decode an image file or a box of one to size * size * 3 bytes, or raise `Unreadable`.
 
-    Twice the size, so that the antialiased resize still determines the result.
+    `data` is the content of the file, if it was read already; it has no boxes.
     """
-    width, height = image.size
-    image.draft(None, (2 * size, 2 * size))  # a no-op for all but JPEG
-    if not image.info.get("progressive"):
+    image, turn = _load(path, size, data)
+    return _square(image, turn, size).tobytes()
+
+
+@_explained()
+def decode_whole(path: str, longest: int) -> Image.Image:
+    """Decode the image or box at a path or location as upright RGB, its longer side at most
+    `longest`, or raise `Unreadable`."""
+    data = read_stored(path) if is_stored(path) else None
+    image, turn = _load(path, longest, data)
+    image.thumbnail((longest, longest), Image.Resampling.BICUBIC)
+    return _turned(_flat_rgb(image), turn)
+
+
+@_explained()
+def image_size(file: str) -> tuple[int, int]:
+    """Return the width and height of a file's upright image by its header, or raise
+    `Unreadable`."""
+    with _open(file, None) as image:
         width, height = image.size
-    _refuse_large(width, height)
+        if image.format != "TIFF" and _turn(image) in SIDEWAYS:  # Pillow turns TIFF files itself
+            return height, width
+        return width, height
+
+
+@_explained()
+def check_header(path: str) -> None:
+    """Raise `Unreadable` if a file is missing, empty or of unknown format."""
+    # Decoding checks the size: a large JPEG may be decoded at a smaller scale.
+    with suppress(Image.DecompressionBombError):
+        _open(split_file(path)[0], None).close()
+
+
+@_explained()
+def fetch(path: str) -> bytes:
+    """Read the bytes of an image on a network or in a shard, or raise `Unreadable`."""
+    return read_stored(path)
+
+
+@_explained()
+def decode_image(image: "Image.Image | NDArray[np.uint8]", size: int) -> "NDArray[np.uint8]":
+    """Decode an in-memory PIL image or uint8 array (H, W[, C]) to (size, size, 3), or raise
+    `Unreadable`."""
+    import numpy as np
+
+    if isinstance(image, np.ndarray):
+        if image.ndim == 3 and image.shape[2] == 1:
+            image = image[..., 0]
+        image = Image.fromarray(image)
+    return np.asarray(square(image, size))
+
+
+def _load(path: str, size: int, data: bytes | None) -> tuple[Image.Image, Turn]:
+    """Return the pixels of an image or box as L, RGB or RGBA, and the turn that they still need.
+
+    A JPEG is decoded at about twice the wanted size, so that the antialiased resize still
+    determines the result.
+    """
+    box = None
+    if data is None:
+        path, box = split_file(path)
+    if box is not None:
+        whole = _whole(path, os.stat(path).st_mtime_ns)  # noqa: PTH116
+        left, top, right, bottom = box.corners
+        if not (left < right <= whole.width and top < bottom <= whole.height):
+            raise Unreadable(
+                f"no such box in an image of {whole.width:,} x {whole.height:,} pixels"
+            )
+        return whole.crop(box.corners), None
+    with _open(path, data) as image:
+        full_size = image.size
+        image.draft(None, (2 * size, 2 * size))  # a no-op for all but JPEG
+        _refuse_large(*(full_size if image.info.get("progressive") else image.size))
+        return _pixels(image)
+
+
+def _pixels(image: Image.Image) -> tuple[Image.Image, Turn]:
+    """Return the pixels of an image as L, RGB or RGBA, and the turn that they still need."""
+    image.load()
+    turn = _turn(image)  # after load: Pillow turns TIFF files itself and then forgets the tag
+    return _eight_bit(image), turn
 
 
 def _refuse_large(width: int, height: int) -> None:
@@ -169,76 +183,48 @@ def _refuse_large(width: int, height: int) -> None:
         )
 
 
-def _cut(file: str, box: Box) -> Image.Image:
-    """Return the pixels of a box as L, RGB or RGBA, or raise `Unreadable`."""
-    with _explained():
-        whole = _whole(file, os.stat(file).st_mtime_ns)  # noqa: PTH116
-        left, top, right, bottom = box.corners
-        if not (left < right <= whole.width and top < bottom <= whole.height):
-            raise Unreadable(
-                f"no such box in an image of {whole.width:,} x {whole.height:,} pixels"
-            )
-        return whole.crop((left, top, right, bottom))
-
-
 @lru_cache(maxsize=1)  # the boxes of an image follow each other
 def _whole(file: str, _modified: int) -> Image.Image:
     """Return the upright image of a file with all of its pixels, as L, RGB or RGBA."""
     with _open(file, None) as image:
         _refuse_large(*image.size)
-        image.load()
-        return _turned(_eight_bit(image), _turn(image))
+        return _turned(*_pixels(image))
 
 
 def _open(path: str, data: bytes | None) -> Image.Image:
     """Open an image file, or its content, by its header."""
-    if data is None:
-        n_bytes = os.stat(path).st_size  # noqa: PTH116
-        is_heic = path.lower().endswith(HEIC_SUFFIXES)
-    else:
-        n_bytes = len(data)
-        is_heic = data[4:8] == b"ftyp"
-    if n_bytes == 0:
-        raise Unreadable(EMPTY)
-    formats = FORMATS
-    if is_heic:
-        formats = _heic_formats()
     source: str | io.BytesIO = path
+    is_heic = path.lower().endswith(HEIC_SUFFIXES)
     if data is not None:
         source = io.BytesIO(data)
+        is_heic = data[4:8] == b"ftyp"
+    formats = FORMATS
+    if is_heic:
+        try:
+            import pillow_heif
+        except ImportError as error:
+            raise Unreadable(NO_HEIC) from error
+        pillow_heif.register_heif_opener()
+        formats = (*FORMATS, "HEIF")
     return Image.open(source, formats=formats)
 
 
-def _heic_formats() -> tuple[str, ...]:
-    """Return the formats including HEIC, which needs an optional package."""
-    try:
-        import pillow_heif
-    except ImportError as error:
-        raise Unreadable(NO_HEIC) from error
-    pillow_heif.register_heif_opener()
-    return (*FORMATS, "HEIF")
-
-
 def square(image: Image.Image, size: int) -> Image.Image:
-    """Return the central square, resized to `size` (bicubic, antialiased), as upright RGB.
-
-    Only the square is resampled, which gives the same pixels as resizing the image and cropping.
-    """
-    image.load()
-    turn = _turn(image)  # after load: Pillow turns TIFF files itself and then forgets the tag
-    return _turned(_flat_rgb(_central_square(_eight_bit(image), size)), turn)
+    """Return the central square, resized to `size` (bicubic, antialiased), as upright RGB."""
+    return _square(*_pixels(image), size)
 
 
-def _central_square(image: Image.Image, size: int) -> Image.Image:
+def _square(image: Image.Image, turn: Turn, size: int) -> Image.Image:
+    """Resample only the square, which gives the same pixels as resizing the image and cropping."""
     width, height = image.size
     side = min(width, height)
     left = (width - side) / 2
     top = (height - side) / 2
     box = (left, top, left + side, top + side)
-    return image.resize((size, size), Image.Resampling.BICUBIC, box=box)
+    return _turned(_flat_rgb(image.resize((size, size), Image.Resampling.BICUBIC, box=box)), turn)
 
 
-def _turned(image: Image.Image, turn: Image.Transpose | None) -> Image.Image:
+def _turned(image: Image.Image, turn: Turn) -> Image.Image:
     if turn is None:
         return image
     return image.transpose(turn)
@@ -274,39 +260,19 @@ def _from_deep(image: Image.Image) -> Image.Image:
 
     values = np.asarray(image)
     if values.dtype.kind in "iu":
-        shift = 8
-        if values.max() <= BITS_12:
-            shift = 4
-        deep = np.clip(values, 0, 65535).astype(np.uint16)
-        return Image.fromarray(np.right_shift(deep, shift).astype(np.uint8))
+        shift = 4 if values.max() <= BITS_12 else 8
+        return Image.fromarray((np.clip(values, 0, 65535) >> shift).astype(np.uint8))
     finite = np.nan_to_num(values.astype(np.float32), posinf=0.0, neginf=0.0)
     low = float(finite.min())
     high = float(finite.max())
-    if low >= 0 and high <= 255:
-        scaled = finite
-        if high <= 1:
-            scaled = finite * 255.0
-    else:
-        scaled = (finite - low) * (255.0 / (high - low or 1.0))
-    return Image.fromarray(np.rint(scaled).astype(np.uint8))
+    if low < 0 or high > 255:
+        finite = (finite - low) * (255.0 / (high - low or 1.0))
+    elif high <= 1:
+        finite = finite * 255.0
+    return Image.fromarray(np.rint(finite).astype(np.uint8))
 
 
-def _turn(image: Image.Image) -> Image.Transpose | None:
-    try:
+def _turn(image: Image.Image) -> Turn:
+    with suppress(Exception):  # a broken EXIF block does not make the image unreadable
         return TURNS.get(image.getexif().get(ORIENTATION_TAG, 1))
-    except Exception:  # a broken EXIF block does not make the image unreadable
-        return None
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, UnidentifiedImageError):
-        return f"not an image in a known format ({', '.join(FORMATS)})"
-    if isinstance(error, Lost):
-        return str(error)
-    if isinstance(error, FileNotFoundError):
-        return MISSING
-    if isinstance(error, MemoryError):
-        return "decoding needs more memory than a worker may use"
-    if isinstance(error, Image.DecompressionBombError):
-        return f"too large: {error}"
-    return f"cannot be decoded: {one_line(error)}"
+    return None

@@ -1,7 +1,6 @@
 """Load the pixels of a collection, from the cache or decoded now."""
 
 import contextlib
-import os
 import time
 import warnings
 from collections import Counter
@@ -9,7 +8,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +18,7 @@ from shoal.checksums import digest_rows
 from shoal.data.collection import Collection
 from shoal.data.pixels.decoding import MISSING, Unreadable, check_header, decode_image
 from shoal.data.pixels.store import (
+    NO_ROW,
     Index,
     explained,
     file_state,
@@ -32,6 +31,7 @@ from shoal.data.pixels.store import (
     write_index,
 )
 from shoal.data.pixels.workers import CHUNK, DecodingJob, available_cpus, decode_files
+from shoal.data.storage.addresses import Location
 from shoal.data.storage.remote import LOST
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.files import cache_folder, scratch_array
@@ -113,17 +113,17 @@ class Pixels:
     def copies(self) -> list[str]:
         """The images whose pixels equal those of an earlier image."""
         middle = self.size // 2
-        alike: dict[int, list[int]] = {}
-        for i, row in enumerate(self.rows):  # of most images one line of pixels is read
-            alike.setdefault(hash(self.store[row, middle].tobytes()), []).append(i)
+        lines = [hash(self.store[row, middle].tobytes()) for row in self.rows]
+        n_alike = Counter(lines)
         found = []
         earlier = set[str]()
-        for i in chain.from_iterable(group for group in alike.values() if len(group) > 1):
-            digest = digest_rows(self[[i]])
-            if digest in earlier:
-                found.append(self.names[i])
-            earlier.add(digest)
-        return sorted(found)
+        for i, line in enumerate(lines):
+            if n_alike[line] > 1:  # of most images one line of pixels is read
+                digest = digest_rows(self[[i]])
+                if digest in earlier:
+                    found.append(self.names[i])
+                earlier.add(digest)
+        return found
 
     @property
     def size(self) -> int:
@@ -135,7 +135,7 @@ def load_pixels(
     collection: Collection,
     size: int = 256,
     *,
-    cache: str | os.PathLike[str] | None = None,
+    cache: Location | None = None,
     n_workers: int | None = None,
     progress: Progress | None = None,
 ) -> Pixels:
@@ -161,7 +161,10 @@ def load_pixels(
         return _load_memory(collection, size, cache_folder(cache), n_workers, report)
     folder = store_folder(cache_folder(cache), collection.where, size)
     names = collection.names
-    states = _file_states(collection)
+    if collection.stored is not None:
+        states: Sequence[str | None] = collection.stored.states
+    else:
+        states = [file_state(f"{collection.root}/{name}") for name in names]
     failed = {i: MISSING for i, state in enumerate(states) if state is None}
     index = read_index(folder, size)
     if _pending(names, states, index):
@@ -177,25 +180,14 @@ def load_pixels(
                 failed |= _decode(collection, pending, states, index, job, n_workers, report)
                 remove_leftovers(folder, index)
     report(len(names), len(names))
-    readable = [i for i in range(len(names)) if i not in failed]
-    rows = np.array([index.rows[names[i]][1] for i in readable], dtype=np.int64)
-    return _assemble(collection, open_rows(folder, index, size), rows, readable, failed)
-
-
-def _file_states(collection: Collection) -> Sequence[str | None]:
-    """Return the state of each file, None if it does not exist."""
-    if collection.stored is not None:
-        return collection.stored.states
-    return [file_state(f"{collection.root}/{name}") for name in collection.names]
+    rows = [index.rows.get(name, NO_ROW)[1] for name in names]
+    return _assemble(collection, open_rows(folder, index, size), rows, failed)
 
 
 def _pending(names: Sequence[str], states: Sequence[str | None], index: Index) -> list[int]:
     """Return the positions of existing files that are new or have changed."""
-    pending = []
-    for i, (name, state) in enumerate(zip(names, states, strict=True)):
-        if state is not None and (name not in index.rows or index.rows[name][0] != state):
-            pending.append(i)
-    return pending
+    known = [index.rows.get(name, NO_ROW)[0] for name in names]
+    return [i for i, state in enumerate(states) if state is not None and state != known[i]]
 
 
 def _decode(
@@ -231,32 +223,25 @@ def _decode(
             for positions, reasons in batches:
                 for position in positions:
                     i = pending[position]
-                    reason = reasons.get(position)
-                    if reason is None:
-                        index.rows[names[i]] = (str(states[i]), job.first_row + position)
-                        n_lost = 0
-                        continue
-                    index.rows.pop(names[i], None)
-                    failed[i] = reason
-                    n_lost += 1
-                    if not reason.startswith(LOST):
-                        n_lost = 0
+                    reason = reasons.get(position, "")
+                    n_lost = n_lost + 1 if reason.startswith(LOST) else 0
                     if n_lost >= MAX_LOST:
                         raise ShoalError(
                             f"{collection.where}: {reason}, for {n_lost} images in a row; decoded "
                             "images are kept: check the network and run the command again"
                         )
+                    if reason:
+                        index.rows.pop(names[i], None)
+                        failed[i] = reason
+                    else:
+                        index.rows[names[i]] = (str(states[i]), job.first_row + position)
                 n_done += len(positions)
                 if time.monotonic() > save_at:
                     write_index(folder, index)
                     save_at = time.monotonic() + SAVE_EVERY_S
                 report(n_done, len(names))
-    except BaseException:
-        # On a full disk the old index stays, which is valid too.
-        with contextlib.suppress(ShoalError):
-            write_index(folder, index)
-        raise
-    write_index(folder, index)
+    finally:
+        write_index(folder, index)  # on a full disk the old index stays, which is valid too
     return failed
 
 
@@ -280,27 +265,23 @@ def _load_memory(
             if done % REPORT_EVERY == 0:
                 report(done, n_images)
     report(n_images, n_images)
-    readable = [i for i in range(n_images) if i not in failed]
-    return _assemble(collection, store, np.array(readable, dtype=np.int64), readable, failed)
+    return _assemble(collection, store, range(n_images), failed)
 
 
 def _assemble(
-    collection: Collection,
-    store: NDArray[np.uint8],
-    rows: Ints,
-    readable: Sequence[int],
-    failed: dict[int, str],
+    collection: Collection, store: NDArray[np.uint8], rows: Sequence[int], failed: dict[int, str]
 ) -> Pixels:
+    """Return the pixels of all images but those that failed, by the row of each image."""
     names = collection.names
     skipped = tuple(Skipped(names[i], failed[i]) for i in sorted(failed))
-    if not readable:
+    index = np.array([i for i in range(len(names)) if i not in failed], dtype=np.int64)
+    if not len(index):
         raise NoneReadable(skipped)
-    index = np.array(readable, dtype=np.int64)
-    return Pixels(store, rows, tuple(names[i] for i in readable), index, skipped)
+    return Pixels(store, np.array(rows)[index], tuple(names[i] for i in index), index, skipped)
 
 
 def check_headers(
-    collection: Collection, size: int = 256, *, cache: str | os.PathLike[str] | None = None
+    collection: Collection, size: int = 256, *, cache: Location | None = None
 ) -> tuple[Skipped, ...]:
     """Return the files that are missing, empty or of unknown format, by their first bytes.
 
@@ -311,19 +292,17 @@ def check_headers(
     if collection.root is None:
         return ()
     root = collection.root
-    known = read_index(store_folder(cache_folder(cache), collection.root, size), size).rows
+    known = read_index(store_folder(cache_folder(cache), root, size), size).rows
 
     def check(name: str) -> Skipped | None:
         path = f"{root}/{name}"
-        if name in known and known[name][0] == file_state(path):
-            return None
-        try:
-            check_header(path)
-        except Unreadable as error:
-            return Skipped(name, str(error))
+        if name not in known or known[name][0] != file_state(path):
+            try:
+                check_header(path)
+            except Unreadable as error:
+                return Skipped(name, str(error))
         return None
 
     with warnings.catch_warnings(), ThreadPoolExecutor(N_THREADS) as threads:
         warnings.simplefilter("ignore")  # Pillow warns of large images
-        found = list(threads.map(check, collection.names))
-    return tuple(unreadable for unreadable in found if unreadable is not None)
+        return tuple(filter(None, threads.map(check, collection.names)))

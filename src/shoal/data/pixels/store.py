@@ -33,6 +33,9 @@ from shoal.words import count
 VERSION = 1
 """Version of the decoding; a new one invalidates cached pixels."""
 
+NO_ROW = ("", -1)
+"""What stands for the state and the row of an image that is not in the cache."""
+
 INDEX = "index.json"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -85,14 +88,13 @@ def read_index(folder: Path, size: int) -> Index:
     """Return the index of a cache folder; an empty one if it is missing or damaged."""
     try:
         content = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        entries = zip(content["names"], content["fingerprints"], content["rows"], strict=True)
-        index = Index(content["data"], {name: (state, row) for name, state, row in entries})
-        is_whole = (folder / index.data).stat().st_size >= index.n_rows * row_bytes(size)
+        entries = zip(content["fingerprints"], content["rows"], strict=True)
+        index = Index(content["data"], dict(zip(content["names"], entries, strict=True)))
+        if (folder / index.data).stat().st_size >= index.n_rows * row_bytes(size):
+            return index
     except (OSError, ValueError, KeyError, TypeError):
-        return Index()
-    if not is_whole:
-        return Index()
-    return index
+        pass
+    return Index()
 
 
 def write_index(folder: Path, index: Index) -> None:

@@ -6,10 +6,11 @@ Formats are MegaDetector's JSON, COCO's JSON, tables and YOLO's text files.
 import json
 import math
 import os
+import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -32,9 +33,10 @@ from shoal.data.readers.tables import (
     read_text,
     require_column,
 )
-from shoal.data.storage.addresses import Address, absolute
+from shoal.data.storage.addresses import Place, absolute
+from shoal.data.storage.remote import reading
 from shoal.errors import DataError, UsageError
-from shoal.words import count, first_few, plural
+from shoal.words import count, first_few
 
 CONFIDENCE_COLUMNS = ("confidence", "conf", "score")
 
@@ -97,15 +99,13 @@ class FoundBox(NamedTuple):
     """A box as a file describes it."""
 
     path: object
-    x: float
-    y: float
-    width: float
-    height: float
+    sides: Sequence[float]
+    """The left upper corner, the width and the height."""
     location: str
     """Its place in the file, for messages."""
-    label: object = None
-    confidence: float | None = None
-    image_size: tuple[object, object] = (None, None)
+    label: object
+    confidence: float | None
+    image_size: tuple[object, object] | None
     """The width and height that the file states for the image."""
 
 
@@ -115,7 +115,7 @@ class FoundBoxes:
 
     boxes: Sequence[FoundBox]
     is_relative: bool
-    folder: Path | Address | None = None
+    folder: Place | None = None
     """The folder to which paths are relative, besides that of the images."""
     min_confidence: float = 0.0
     """The default of the option."""
@@ -133,29 +133,25 @@ def add_boxes(listing: Listing, options: BoxOptions, *, allow_missing: bool) -> 
     find = image_finder(listing.names, listing.root, found.folder)
     images = [find(box.path, box.location) for box in boxes]
     sizes = _read_sizes(sorted({image for image in images if image is not None}), listing.root)
-    labels = class_names([box.label for box in boxes], lambda i: boxes[i].location)
-    cells: list[object] = []
-    used: list[int] = []
+    kept: list[FoundBox] = []
     items = set[object]()
     skipped: dict[str, str] = {}
-    for i, (box, image) in enumerate(zip(boxes, images, strict=True)):
-        cell = box.path
+    for box, image in zip(boxes, images, strict=True):
         if image is not None:
             try:
-                size = _checked_size(box, sizes[image])
-                cell = box_name(image, _clip(box, size, options.margin, found.is_relative))
+                clipped = _clip(box, sizes[image], options.margin, found.is_relative)
             except Unreadable as error:
-                values = ",".join(f"{value:g}" for value in box[1:5])
+                values = ",".join(f"{value:g}" for value in box.sides)
                 skipped[f"{image}#xywh={values}"] = f"{error} ({box.location})"
                 continue
-            items.add(cell)
-        cells.append(cell)
-        used.append(i)
+            box = box._replace(path=box_name(image, clipped))
+            items.add(box.path)
+        kept.append(box)
     rows = label_rows(
-        cells,
-        [labels[i] for i in used],
-        lambda cell, _: str(cell) if cell in items else None,
-        lambda row: boxes[used[row]].location,
+        [box.path for box in kept],
+        class_names([box.label for box in kept], lambda i: kept[i].location),
+        lambda path, _: str(path) if path in items else None,
+        lambda i: kept[i].location,
         allow_missing=allow_missing,
     )
     listing.notes += rows.notes
@@ -170,19 +166,18 @@ def add_boxes(listing: Listing, options: BoxOptions, *, allow_missing: bool) -> 
         )
     boxed = {split_name(name)[0] for name in rows.labels}
     without = [name for name in listing.names if name not in boxed]
-    listing.images = listing.names
-    listing.names = sorted([*rows.labels, *(without if options.whole_images else ())])
-    if any(label is not None for label in rows.labels.values()):
-        listing.labels = rows.labels
     listing.notes.append(f"{count(len(rows.labels), 'box')} in {count(len(boxed), 'image')}")
     if without:
         use = "left out; --whole-images adds such images"
         if options.whole_images:
             use = "added as a whole"
-        n_without = len(without)
-        has = plural(n_without, "has")
-        verb = plural(n_without, "is")
-        listing.notes.append(f"{count(n_without, 'image')} {has} no box and {verb} {use}")
+        listing.notes.append(f"{count(len(without), 'image')} without a box: {use}")
+    listing.images = listing.names
+    listing.names = sorted(rows.labels)
+    if options.whole_images:
+        listing.names = sorted([*rows.labels, *without])
+    if any(rows.labels.values()):
+        listing.labels = rows.labels
 
 
 def refuse_boxes(options: BoxOptions, *, has_files: bool) -> None:
@@ -218,41 +213,50 @@ def _read_sizes(
         return dict(zip(images, threads.map(read, images), strict=True))
 
 
-def _checked_size(box: FoundBox, size: tuple[int, int] | Unreadable) -> tuple[int, int]:
-    """Return the size of an image; raise `Unreadable` if it is not the one that the file states."""
+def _clip(
+    box: FoundBox, size: tuple[int, int] | Unreadable, margin: float, is_relative: bool
+) -> Box:
+    """Return a widened box in pixels, inside the image; raise `Unreadable` if nothing is left, or
+    if the image is not one of the size that the file states."""
     if isinstance(size, Unreadable):
         raise size
-    if None not in box.image_size and box.image_size != size:
-        stated = " x ".join(map(str, box.image_size))
-        raise Unreadable(f"the upright image has {size[0]} x {size[1]} pixels, not {stated}")
-    return size
-
-
-def _clip(box: FoundBox, size: tuple[int, int], margin: float, is_relative: bool) -> Box:
-    """Return a widened box in pixels, inside the image; raise `Unreadable` if nothing is left."""
+    if box.image_size not in (None, size):
+        raise Unreadable(f"the upright image has {size} pixels, not {box.image_size}")
     edges = []
-    sides = ((box.x, box.width), (box.y, box.height))
-    for (start, length), limit in zip(sides, size, strict=True):
+    for start, length, limit in zip(box.sides[:2], box.sides[2:], size, strict=True):
         if is_relative:
             start *= limit
             length *= limit
-        if length <= 0:
-            raise Unreadable("the box is empty")
         first = min(max(round(start - margin * length), 0), limit)
         last = min(max(round(start + (1 + margin) * length), 0), limit)
-        if first == last:
-            raise Unreadable("the box is outside the image, or smaller than a pixel")
+        if length <= 0 or first == last:
+            raise Unreadable("the box is empty, outside the image, or smaller than a pixel")
         edges.append((first, last - first))
     (x, width), (y, height) = edges
     return Box(x, y, width, height)
 
 
+def _found(
+    path: object,
+    sides: Iterable[object],
+    location: str,
+    label: object = None,
+    confidence: object = None,
+    image_size: tuple[object, object] | None = None,
+) -> FoundBox:
+    """Return a box with its numbers checked."""
+    x, y, width, height = (_number(side, location) for side in sides)
+    certainty = None
+    if not is_missing(confidence) and confidence != "":
+        certainty = _number(confidence, location)
+    return FoundBox(path, (x, y, width, height), location, label, certainty, image_size)
+
+
 def _number(cell: object, location: str) -> float:
     """Return a cell as a finite number."""
-    try:
+    value = math.nan
+    with suppress(TypeError, ValueError):
         value = float(cell)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        value = math.nan
     if not math.isfinite(value):
         raise DataError(f"{location}: found {str(cell)[:40]!r} in a box, expected a number")
     return value
@@ -267,56 +271,44 @@ def _read_source(source: object, listing: Listing) -> FoundBoxes:
     path = absolute(source)
     if isinstance(path, Path) and path.is_dir():
         return _read_yolo(path, listing)
-    if isinstance(path, Path) and not path.is_file():
-        raise DataError(f"{path}: no such file or folder; give the boxes of the images")
     if path.suffix.lower() == ".json":
         return _read_json(path)
     if path.suffix.lower() in TABLE_SUFFIXES:
         return _read_columns(read_table(path))
     raise DataError(
-        f"{path}: found a file with suffix {path.suffix!r}; give boxes as a .json file of "
-        f"MegaDetector or COCO, a table ({', '.join(TABLE_SUFFIXES)}), or a folder of YOLO's text "
-        "files"
+        f"{path}: give boxes as a .json file of MegaDetector or COCO, a table "
+        f"({', '.join(TABLE_SUFFIXES)}), or a folder of YOLO's text files"
     )
 
 
 def _read_columns(table: Table) -> FoundBoxes:
     """Read a table with a row per box."""
     accepted = (PATH_COLUMNS, *((name,) for name in BOX_COLUMNS))
-    paths, *sides = (
-        table.columns[require_column(table, names, None, names[0])] for names in accepted
-    )
+    required = [table.columns[require_column(table, names, None, names[0])] for names in accepted]
     no_cells = [None] * len(table)
-    labels = table.columns.get(
-        pick_column(table.columns, LABEL_COLUMNS, None, table.where) or "", no_cells
+    labels, confidences = (
+        table.columns.get(pick_column(table.columns, names, None, table.where) or "", no_cells)
+        for names in (LABEL_COLUMNS, CONFIDENCE_COLUMNS)
     )
-    name = pick_column(table.columns, CONFIDENCE_COLUMNS, None, table.where)
-    confidences = table.columns.get(name or "", no_cells)
-    boxes = []
-    for i, path in enumerate(paths):
-        location = table.location(i)
-        confidence = None
-        if not is_missing(confidences[i]) and confidences[i] != "":
-            confidence = _number(confidences[i], location)
-        x, y, width, height = (_number(cells[i], location) for cells in sides)
-        boxes.append(FoundBox(path, x, y, width, height, location, labels[i], confidence))
-    is_relative = all(max(box[1:5]) < RELATIVE_BELOW for box in boxes)
+    boxes = [
+        _found(path, sides, table.location(i), labels[i], confidences[i])
+        for i, (path, *sides) in enumerate(zip(*required, strict=True))
+    ]
+    is_relative = all(max(box.sides) < RELATIVE_BELOW for box in boxes)
     return FoundBoxes(boxes, is_relative, table.folder)
 
 
-def _read_json(path: Path | Address) -> FoundBoxes:
+def _read_json(path: Place) -> FoundBoxes:
     """Read a JSON file of MegaDetector or COCO."""
     text = read_text(path)
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not valid JSON ({error})") from error
-    with _expecting(path.name, COCO_LISTS):
+    with _expecting(path.name, f"{MEGADETECTOR}; or {COCO_LISTS}"):
         if "annotations" in content:
             return FoundBoxes([*_coco(path.name, content)], False, path.parent)
-    with _expecting(path.name, MEGADETECTOR):
-        info = content.get("info") or {}
-        metadata = info.get("detector_metadata") or {}
+        metadata = (content.get("info") or {}).get("detector_metadata") or {}
         threshold = float(metadata.get("typical_detection_threshold", TYPICAL_CONFIDENCE))
         return FoundBoxes([*_megadetector(path.name, content)], True, path.parent, threshold)
 
@@ -326,31 +318,26 @@ def _megadetector(file: str, content: Mapping[str, Any]) -> Iterator[FoundBox]:
     for number, image in enumerate(content["images"]):
         location = f"{file}, image {number}"
         with _expecting(location, MEGADETECTOR):
-            for detection in image.get("detections") or ():  # None: the image could not be read
-                x, y, width, height = (_number(side, location) for side in detection["bbox"])
-                confidence = _number(detection["conf"], location)
-                yield FoundBox(image["file"], x, y, width, height, location, confidence=confidence)
+            for box in image.get("detections") or ():  # None: the image could not be read
+                yield _found(image["file"], box["bbox"], location, None, box["conf"])
 
 
 def _coco(file: str, content: Mapping[str, Any]) -> Iterator[FoundBox]:
     """Yield the boxes of COCO's annotations; their categories are labels."""
     images = {image["id"]: image for image in content["images"]}
     categories = {each["id"]: each["name"] for each in content.get("categories") or ()}
-    for number, annotation in enumerate(content["annotations"]):
+    for number, box in enumerate(content["annotations"]):
         location = f"{file}, annotation {number}"
         with _expecting(location, COCO):
-            image = images[annotation["image_id"]]
-            x, y, width, height = (_number(side, location) for side in annotation["bbox"])
+            image = images[box["image_id"]]
             label = None
-            if annotation.get("category_id") is not None:
-                label = categories[annotation["category_id"]]
-            confidence = None
-            if annotation.get("score") is not None:
-                confidence = _number(annotation["score"], location)
-            size = (image.get("width") or None, image.get("height") or None)
-            yield FoundBox(
-                image["file_name"], x, y, width, height, location, label, confidence, size
-            )
+            if box.get("category_id") is not None:
+                label = categories[box["category_id"]]
+            size = None
+            if image.get("width") and image.get("height"):
+                size = (image["width"], image["height"])
+            path = image["file_name"]
+            yield _found(path, box["bbox"], location, label, box.get("score"), size)
 
 
 @contextmanager
@@ -373,31 +360,22 @@ def _read_yolo(folder: Path, listing: Listing) -> FoundBoxes:
         for file in folder.rglob("*.txt")
         if file.name != "classes.txt"
     }
-    if not files:
-        raise DataError(f"{folder}: found no YOLO text files (a.txt for a.jpg) in this folder")
     boxes: list[FoundBox] = []
     used = set[str]()
     for image in listing.names:
-        stem = PurePosixPath(image).with_suffix("")
-        for candidate in (stem.as_posix(), _labels_for(stem)):
-            if candidate in files:
-                used.add(candidate)
-                boxes += _yolo_boxes(folder, f"{candidate}.txt", image, names)
-                break
+        stem = PurePosixPath(image).with_suffix("").as_posix()
+        # The last folder named 'images' becomes 'labels', as YOLO does.
+        beside = re.sub("^(.*/)?images/", r"\1labels/", stem)
+        file = next((name for name in (stem, beside, f"labels/{stem}") if name in files), None)
+        if file is not None:
+            used.add(file)
+            boxes += _yolo_boxes(folder, f"{file}.txt", image, names)
     unused = sorted(files - used)
     if unused:
         listing.notes.append(
             f"{count(len(unused), 'text file')} without an image: {first_few(unused)}"
         )
     return FoundBoxes(boxes, is_relative=True)
-
-
-def _labels_for(stem: PurePosixPath) -> str:
-    """Return the path with its last folder named 'images' replaced by 'labels', as YOLO does."""
-    before, images, after = f"/{stem}".rpartition("/images/")
-    if not images:
-        return f"labels/{stem}"
-    return f"{before}/labels/{after}".removeprefix("/")
 
 
 def _yolo_boxes(
@@ -410,30 +388,25 @@ def _yolo_boxes(
         location = f"{name}, line {number}"
         if len(cells) not in (5, 6):
             raise DataError(f"{location}: found {count(len(cells), 'value')}, {YOLO}")
-        x, y, width, height = (_number(cell, location) for cell in cells[1:5])
         if names and cells[0] not in names:
             raise DataError(f"{location}: found class {cells[0]!r}, which has no name")
+        confidence = cells[5] if len(cells) == 6 else None
         label = names.get(cells[0], cells[0])
-        confidence = None
-        if len(cells) == 6:
-            confidence = _number(cells[5], location)
-        left = x - width / 2
-        top = y - height / 2
-        yield FoundBox(image, left, top, width, height, location, label, confidence)
+        box = _found(image, cells[1:5], location, label, confidence)
+        x, y, width, height = box.sides
+        yield box._replace(sides=(x - width / 2, y - height / 2, width, height))
 
 
 def _yolo_names(folder: Path) -> dict[str, str]:
     """Return the name of each class id from data.yaml or classes.txt; empty without them."""
     places = (folder, folder / "labels", folder.parent)
-    for file in (place / name for name in YOLO_NAMES for place in places):
-        if not file.is_file():
-            continue
-        text = read_text(file)
-        try:
-            names = yaml.safe_load(text)["names"] if file.suffix == ".yaml" else text.split("\n")
-            if isinstance(names, list):
-                names = dict(enumerate(names))
-            return {str(number): str(name).strip() for number, name in names.items()}
-        except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{file}: expected 'names', a list of the classes") from error
-    return {}
+    candidates = [place / name for name in YOLO_NAMES for place in places]
+    file = next((candidate for candidate in candidates if candidate.is_file()), None)
+    if file is None:
+        return {}
+    text = read_text(file)
+    with reading(file, "file with 'names', a list of the classes"):
+        names = yaml.safe_load(text)["names"] if file.suffix == ".yaml" else text.split("\n")
+        if isinstance(names, list):
+            names = dict(enumerate(names))
+        return {str(number): str(name).strip() for number, name in names.items()}

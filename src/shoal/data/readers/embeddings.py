@@ -3,7 +3,6 @@
 The names are those of embeddings, or of the images of a finished run.
 """
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.arrays import (
-    UNLABELED,
     Floats,
     Ints,
     as_stored_embeddings,
@@ -22,6 +20,7 @@ from shoal.arrays import (
     is_missing,
     name_rows,
 )
+from shoal.data.collection import count_labeled
 from shoal.data.readers.folders import refuse_address
 from shoal.data.readers.labels import (
     class_names,
@@ -34,6 +33,7 @@ from shoal.data.readers.numpy_files import Array, load_arrays, one_per_row
 from shoal.data.readers.tables import (
     LABEL_COLUMNS,
     PATH_COLUMNS,
+    Table,
     as_table,
     is_frame,
     pick_column,
@@ -41,10 +41,10 @@ from shoal.data.readers.tables import (
     read_table,
     require_column,
 )
+from shoal.data.storage.addresses import Location
 from shoal.errors import DataError
 from shoal.files import cache_folder, scratch_array, writing
 from shoal.text import shown
-from shoal.words import count
 
 if TYPE_CHECKING:
     from pyarrow import ChunkedArray
@@ -77,18 +77,14 @@ class Embeddings:
 
     def describe(self) -> str:
         """Return counts, then one line per note."""
-        n_labeled = int((self.labels != UNLABELED).sum())
-        labeled = "none labeled"
-        if n_labeled:
-            labeled = f"{n_labeled:,} labeled in {count(len(self.classes), 'category')}"
-        counts = f"{len(self.names):,} embeddings of {self.x.shape[1]:,} numbers, {labeled}, "
-        lines = [f"{counts}{len(self.names) - n_labeled:,} unlabeled"]
+        labeled = count_labeled(self.labels, self.classes)
+        lines = [f"{len(self.names):,} embeddings of {self.x.shape[1]:,} numbers, {labeled}"]
         lines += [f"note: {shown(note)}" for note in self.notes]
         return "\n".join(lines)
 
 
 def read_embeddings(
-    file: str | os.PathLike[str],
+    file: Location,
     *,
     path_column: str | None = None,
     label_column: str | None = None,
@@ -108,10 +104,8 @@ def read_embeddings(
             f"{path}: not a file of embeddings; give an existing {', '.join(EMBEDDING_SUFFIXES)} "
             "file"
         )
-    if suffix in (".npy", ".npz"):
-        matrix, names, cells = _read_arrays(path, path_column, label_column)
-    else:
-        matrix, names, cells = _read_columns(path, path_column, label_column)
+    read = _read_columns if suffix == ".parquet" else _read_arrays
+    matrix, names, cells = read(path, path_column, label_column)
     x = as_stored_embeddings(matrix, name=path.name)
     row_names = _as_names(names, len(x), path)
     is_zero = each_row(x, lambda rows: ~rows.any(axis=1))  # (N,)
@@ -120,9 +114,7 @@ def read_embeddings(
         raise DataError(
             f"{path.name}: only zeros in {name_rows(is_zero)}, the first {first!r}; remove them"
         )
-    labels_of_rows: list[str | None] = [None] * len(x)
-    if cells is not None:
-        labels_of_rows = class_names(cells, lambda row: f"{path}, row {row}")
+    labels_of_rows = class_names(cells or [None] * len(x), lambda row: f"{path}, row {row}")
     order = np.array(sorted(range(len(x)), key=row_names.__getitem__), dtype=np.int64)
     for before, after in pairwise(order):
         if row_names[before] == row_names[after]:
@@ -158,8 +150,8 @@ def _read_arrays(
 ) -> tuple[Array, Cells | None, Cells | None]:
     """Return the matrix, the names and the labels of an npy or npz file."""
     arrays = load_arrays(path, "X")
+    shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
     if "X" not in arrays or arrays["X"].ndim != 2:
-        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         raise DataError(
             f"{path}: found {shapes}, expected an array X (N, D), and optionally y and paths"
         )
@@ -168,8 +160,8 @@ def _read_arrays(
         name = chosen or default
         if name in arrays:
             return one_per_row(arrays[name], len(arrays["X"]), f"{path}: {name}")
-        if chosen is not None and path.suffix.lower() == ".npz":
-            raise DataError(f"{path}: no array {chosen!r}; found {', '.join(sorted(arrays))}")
+        if chosen is not None and len(arrays) > 1:
+            raise DataError(f"{path}: no array {chosen!r}; found {shapes}")
         return None
 
     return arrays["X"], get(path_column, "paths"), get(label_column, "y")
@@ -180,7 +172,7 @@ def _read_columns(
 ) -> tuple[Array, Cells | None, Cells | None]:
     """Return the matrix, the names and the labels of a parquet file."""
     columns = read_parquet_columns(path)
-    vector = next((name for name in VECTOR_COLUMNS if name in columns), None)
+    vector = pick_column(columns, VECTOR_COLUMNS, None, path.name)
     if vector is None:
         raise DataError(
             f"{path}: found the columns {', '.join(columns)}, expected a list of numbers per row "
@@ -190,10 +182,7 @@ def _read_columns(
 
     def get(accepted: Sequence[str], chosen: str | None) -> Cells | None:
         name = pick_column(columns, accepted, chosen, path.name)
-        if name is None:
-            return None
-        cells: Cells = columns[name].to_pylist()
-        return cells
+        return columns[name].to_pylist() if name is not None else None
 
     return x, get(NAME_COLUMNS, path_column), get(EMBEDDING_LABEL_COLUMNS, label_column)
 
@@ -218,15 +207,12 @@ def _as_names(values: Cells | None, n_rows: int, path: Path) -> list[str]:
     if values is None:
         width = max(6, len(str(n_rows - 1)))
         return [f"row-{i:0{width}d}" for i in range(n_rows)]
-    is_name = [
-        not is_missing(value) and not isinstance(value, bytes) and bool(str(value).strip())
-        for value in values
-    ]
-    if not all(is_name):
-        raise DataError(
-            f"{path}: no name in {name_rows(~np.array(is_name))}; give each row its own, as text"
-        )
-    return [str(value) for value in values]
+    no_name = np.array(
+        [is_missing(name) or isinstance(name, bytes) or not str(name).strip() for name in values]
+    )
+    if no_name.any():
+        raise DataError(f"{path}: no name in {name_rows(no_name)}; give each row its own, as text")
+    return [str(name) for name in values]
 
 
 def read_labels(
@@ -247,21 +233,23 @@ def read_labels(
     file. Only numbered names keep that order when they are sorted; `is_file_order` says that
     `names` are in it.
     """
-    paths = None
     if not is_frame(file) and Path(file).suffix.lower() == ".npy":
-        where = str(file)
-        array = load_arrays(Path(file), "labels")["labels"]
-        labels = class_names(
-            one_per_row(array, len(names), where), lambda row: f"{where}, row {row}"
-        )
+        array = load_arrays(Path(file), "label")["label"]
+        cells = one_per_row(array, len(names), str(file))
+        table = Table(str(file), None, {"label": cells}, range(len(cells)), unit="row")
     else:
         table = as_table(file) if is_frame(file) else read_table(file)
-        where = table.where
-        column = require_column(table, LABEL_COLUMNS, label_column, "label")
-        labels = class_names(table.columns[column], table.location)
-        paths = pick_column(table.columns, NAME_COLUMNS, path_column, table.where)
+    column = require_column(table, LABEL_COLUMNS, label_column, "label")
+    labels = class_names(table.columns[column], table.location)
+    paths = pick_column(table.columns, NAME_COLUMNS, path_column, table.where)
     if paths is None:
-        _check_order(names, len(labels), where, is_file_order=is_file_order)
+        is_ordered = is_file_order or all(map(NUMBERED_NAME.fullmatch, names))
+        if not is_ordered or len(labels) != len(names):
+            raise DataError(
+                f"{table.where}: no column of paths ({', '.join(NAME_COLUMNS)}), and "
+                f"{len(labels):,} rows for {len(names):,} sorted names such as {names[0]!r}; give "
+                "a table with a path per row"
+            )
         pairs = zip(names, labels, strict=True)
         return {name: label for name, label in pairs if label is not None}, []
     find_name = name_finder(names)
@@ -270,12 +258,12 @@ def read_labels(
         plain = PurePosixPath(str(cell).replace("\\", "/")).as_posix()  # without './'
         return find_name([str(cell), plain])
 
-    cells = table.columns[paths]
-    rows = label_rows(cells, labels, find, table.location, allow_missing=allow_missing)
+    spelled = table.columns[paths]
+    rows = label_rows(spelled, labels, find, table.location, allow_missing=allow_missing)
     if not rows.labels:
         raise DataError(
-            f"{where}: has none of the {len(names):,} names; the first name is {names[0]!r}, the "
-            f"first in the table {str(cells[0])!r}; use the same spelling"
+            f"{table.where}: has none of the {len(names):,} names; the first name is {names[0]!r}, "
+            f"the first in the table {str(spelled[0])!r}; use the same spelling"
         )
     classes = {name: label for name, label in rows.labels.items() if label is not None}
     return classes, rows.notes
@@ -283,7 +271,7 @@ def read_labels(
 
 def label_embeddings(
     embeddings: Embeddings,
-    file: str | os.PathLike[str],
+    file: Location,
     *,
     path_column: str | None = None,
     label_column: str | None = None,
@@ -304,18 +292,3 @@ def label_embeddings(
     labels, classes = encode([named.get(name) for name in embeddings.names])
     notes += similar_classes(classes)
     return replace(embeddings, labels=labels, classes=classes, notes=tuple(notes))
-
-
-def _check_order(names: Sequence[str], n_labels: int, where: str, *, is_file_order: bool) -> None:
-    """Refuse labels without paths that do not match the names one by one."""
-    no_paths = f"{where}: no column of paths ({', '.join(NAME_COLUMNS)})"
-    if not is_file_order and not all(NUMBERED_NAME.fullmatch(name) for name in names):
-        raise DataError(
-            f"{no_paths}, and names such as {names[0]!r} were sorted, so the order of rows is "
-            "unknown; give a table with a path per row"
-        )
-    if n_labels != len(names):
-        raise DataError(
-            f"{no_paths}, and {n_labels:,} rows for {len(names):,} names; add the column, or give "
-            "one row per name in their order"
-        )

@@ -1,12 +1,11 @@
 """List the images and label tables under a folder or an address, in sorted order."""
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 
-from shoal.data.storage.addresses import Address, as_address, is_utf8, why_unfit
-from shoal.data.storage.remote import explain_store, list_remote
+from shoal.data.storage.addresses import Address, Location, as_address, is_utf8, why_unfit
+from shoal.data.storage.remote import list_remote, reading
 from shoal.data.storage.stored import StoredFiles
 from shoal.errors import DataError
 from shoal.files import absolute_path
@@ -78,19 +77,19 @@ class Listing:
         return suffix in IMAGE_SUFFIXES
 
 
-def check_folder(folder: str | os.PathLike[str]) -> Path:
+def check_folder(folder: Location) -> Path:
     """Return the absolute path of a folder that exists."""
     refuse_address(folder)
     path = absolute_path(folder)
     if not path.is_dir():
-        problem = "no such folder;"
-        if path.exists():
-            problem = "found a file; unpack it if it is an archive, and"
-        raise DataError(f"{path}: {problem} give the folder of the images")
+        raise DataError(
+            f"{path}: no such folder; give the folder of the images (for embeddings, use `shoal "
+            "cluster`)"
+        )
     return path
 
 
-def refuse_address(location: str | os.PathLike[str]) -> None:
+def refuse_address(location: Location) -> None:
     """Refuse a network address where only local files are read."""
     address = as_address(location)
     if address is not None:
@@ -118,14 +117,13 @@ def list_folder(root: Path) -> Listing:
         if target in read or (folder and home.is_relative_to(target)):
             listing.ignore("links to folders that are read already, not followed", folder)
             continue
-        if (root / folder).is_symlink() and not target.is_relative_to(home):
-            listing.ignore("links to folders outside this one, followed", folder)
         read.add(target)
         try:
             with os.scandir(root / folder) as entries:
                 for entry in entries:
                     name = f"{folder}/{entry.name}".removeprefix("/")
-                    if not _is_folder(entry):
+                    is_file = entry.is_file(follow_symlinks=False)
+                    if is_file or not os.path.isdir(entry):  # noqa: PTH112
                         _add_file(entry, name, listing)
                     elif is_hidden(entry.name):
                         listing.ignore(HIDDEN, name)
@@ -149,7 +147,7 @@ def list_remote_folder(address: Address) -> Listing:
         )
     listing = Listing(address)
     states: dict[str, str] = {}
-    with explain_store(address):
+    with reading(address):
         for name, state in list_remote(address):
             if is_hidden(name):
                 listing.ignore(HIDDEN, name)
@@ -161,8 +159,8 @@ def list_remote_folder(address: Address) -> Listing:
                     listing.left_out[ascii(name)[1:-1]] = reason
     listing.names = list(states)
     listing.finish()
-    files = {f"{str(address).removesuffix('/')}/{name}": states[name] for name in listing.names}
-    listing.stored = StoredFiles.of_states(str(address), files)
+    ordered = {name: states[name] for name in listing.names}
+    listing.stored = StoredFiles.of_states(str(address), ordered)
     return listing
 
 
@@ -174,27 +172,14 @@ def is_hidden(name: str) -> bool:
     )
 
 
-def _is_folder(entry: "os.DirEntry[str]") -> bool:
-    with suppress(OSError):  # a link to itself
-        return entry.is_dir()
-    return False
-
-
 def _add_file(entry: "os.DirEntry[str]", name: str, listing: Listing) -> None:
     if is_hidden(entry.name):
         if name.lower().endswith(IMAGE_SUFFIXES):
             listing.ignore(HIDDEN, name)
-        return
-    if not listing.is_image(name):
-        return
-    is_file = False
-    with suppress(OSError):
-        is_file = entry.is_file()
-    if not is_utf8(name):
-        listing.left_out[ascii(name)[1:-1]] = "the name is not UTF-8"
-    elif is_file:
-        listing.names.append(name)
-    elif entry.is_symlink() and not os.path.exists(entry):  # noqa: PTH110
-        listing.left_out[name] = "a broken link"
-    else:
-        listing.left_out[name] = "not a regular file"
+    elif listing.is_image(name):
+        if not is_utf8(name):
+            listing.left_out[ascii(name)[1:-1]] = "the name is not UTF-8"
+        elif entry.is_file(follow_symlinks=False) or os.path.isfile(entry):  # noqa: PTH113
+            listing.names.append(name)
+        else:
+            listing.left_out[name] = "not a regular file, or a broken link"

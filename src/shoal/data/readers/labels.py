@@ -5,6 +5,7 @@ import posixpath
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path, PurePath
 
 import numpy as np
@@ -20,12 +21,18 @@ MAX_ABSENT_SHARE = 0.05
 may."""
 
 
+ClassOf = dict[str, str | None]
+"""The class of each image by its name, None for unlabeled."""
+
+Finder = Callable[[object, str], str | None]
+"""Returns the image that a cell of a table at a location names, or None."""
+
+
 @dataclass
 class RowLabels:
     """Labels of images, collected from the rows of one or more tables."""
 
-    labels: dict[str, str | None] = field(default_factory=dict)
-    """Class of each image, None for unlabeled."""
+    labels: ClassOf = field(default_factory=ClassOf)
     locations: dict[str, str] = field(default_factory=dict)
     """The row that labeled each image, for messages."""
     absent: list[str] = field(default_factory=list)
@@ -37,19 +44,17 @@ class RowLabels:
     def notes(self) -> list[str]:
         """Counts of rows without an image, and of repeated rows."""
         notes = []
-        if self.absent:
-            some = first_few(self.absent, separator="; ")
-            notes.append(f"{count(len(self.absent), 'row')} without an image ({some})")
-        if self.repeated:
-            some = first_few(self.repeated, separator="; ")
-            notes.append(f"{count(len(self.repeated), 'repeated row')} ({some})")
+        for rows, problem in ((self.absent, "without an image"), (self.repeated, "repeated")):
+            if rows:
+                some = first_few(rows, separator="; ")
+                notes.append(f"{count(len(rows), 'row')} {problem} ({some})")
         return notes
 
 
 def label_rows(
     cells: Sequence[object],
     labels: Sequence[str | None],
-    find: Callable[[object, str], str | None],
+    find: Finder,
     location_of: Callable[[int], str],
     *,
     allow_missing: bool,
@@ -57,8 +62,8 @@ def label_rows(
 ) -> RowLabels:
     """Return the labels of images by the rows of a table, added to those in `rows`.
 
-    `find` returns the image that a cell at a location names, or None. An image with two different
-    labels is an error, and so are many rows that name no image, unless `allow_missing`.
+    An image with two different labels is an error, and so are many rows that name no image, unless
+    `allow_missing`.
     """
     rows = rows or RowLabels()
     n_absent_before = len(rows.absent)
@@ -92,19 +97,6 @@ def label_rows(
     return rows
 
 
-def why_no_label(cell: object) -> str | None:
-    """Return why a cell cannot be the label of an image, or None if it can."""
-    if isinstance(cell, list | tuple | dict | bytes):
-        return "expected a number or a text"
-    if not isinstance(cell, str) or not cell.strip():
-        return None
-    if LINE_END.search(cell):
-        return "more than one line"
-    if not is_utf8(cell):
-        return "not UTF-8"
-    return None
-
-
 def class_names(cells: Iterable[object], location: Callable[[int], str]) -> list[str | None]:
     """Return the class that each cell names as text, or None for unlabeled (see `as_class`).
 
@@ -112,11 +104,12 @@ def class_names(cells: Iterable[object], location: Callable[[int], str]) -> list
     """
     names: list[str | None] = []
     for row, cell in enumerate(cells):
-        reason = why_no_label(cell)
-        if reason is not None:
+        is_text = isinstance(cell, str) and cell.strip() != ""
+        is_broken = is_text and (LINE_END.search(str(cell)) or not is_utf8(str(cell)))
+        if is_broken or isinstance(cell, list | tuple | dict | bytes):
             raise DataError(
-                f"{location(row)}: found the label {repr(cell)[:40]}, {reason}; give each image "
-                "one label"
+                f"{location(row)}: found the label {cell!r:.40}, expected a number or one line of "
+                "UTF-8 text"
             )
         try:
             name = as_class(cell)
@@ -130,8 +123,7 @@ def encode(names: Sequence[str | None]) -> tuple[Ints, tuple[str, ...]]:
     """Return (N,) positions of class names among the sorted classes, -1 for None, and the
     classes."""
     classes = tuple(sort_classes({name for name in names if name is not None}))
-    position: dict[str | None, int] = {name: i for i, name in enumerate(classes)}
-    position[None] = UNLABELED
+    position = {None: UNLABELED} | {name: i for i, name in enumerate(classes)}
     return np.array([position[name] for name in names], dtype=np.int64), classes
 
 
@@ -150,64 +142,48 @@ def similar_classes(classes: Sequence[str]) -> list[str]:
     return [f"categories that differ only in case, spaces or Unicode form: {some}"]
 
 
-def name_finder(names: Iterable[str]) -> Callable[[Sequence[str]], str | None]:
+def name_finder(names: Sequence[str]) -> Callable[[Sequence[str]], str | None]:
     """Return a function that finds the first of some spellings among the names, or None.
 
     An exact match comes first, then one in another Unicode form: macOS writes 'é' as two code
     points, tables as one.
     """
-    exact = frozenset(names)
-    composed = {unicodedata.normalize("NFC", name): name for name in exact}
+    known = {unicodedata.normalize("NFC", name): name for name in names}
+    known |= {name: name for name in names}
 
     def find(spellings: Sequence[str]) -> str | None:
-        for name in spellings:
-            if name in exact:
-                return name
-        for name in spellings:
-            found = composed.get(unicodedata.normalize("NFC", name))
-            if found is not None:
-                return found
-        return None
+        composed = (unicodedata.normalize("NFC", name) for name in spellings)
+        return next((known[name] for name in chain(spellings, composed) if name in known), None)
 
     return find
 
 
-def image_finder(
-    names: Iterable[str], root: PurePath, folder: PurePath | None
-) -> Callable[[object, str], str | None]:
+def image_finder(names: Sequence[str], root: PurePath, folder: PurePath | None) -> Finder:
     """Return a function that finds the image below `root` that a cell of a table names.
 
     A path is relative to the table's `folder`, then to `root`, then to the working directory; one
     that leads out of `root` is refused.
     """
     find_name = name_finder(names)
-    roots = {root}
-    if isinstance(root, Path):
-        roots.add(root.resolve())
     # `normpath` writes an address with one slash; roots are compared in that form.
-    prefixes = [f"{posixpath.normpath(path.as_posix()).rstrip('/')}/" for path in roots]
-    bases = [
-        posixpath.normpath(path.as_posix())
-        for path in (folder, root, Path.cwd())
-        if path is not None
-    ]
+    prefixes = {
+        f"{posixpath.normpath(path.as_posix()).rstrip('/')}/"
+        for path in (root, Path(root).resolve())
+    }
+    bases = [path.as_posix() for path in (folder, root, Path.cwd()) if path is not None]
 
     def find(cell: object, location: str) -> str | None:
         path = as_path(cell, location)
-        is_address = ADDRESS.match(path) is not None
         inside = []
         for spelling in dict.fromkeys((path, path.replace("\\", "/"))):
             # Strings: a Path per row would take longer than everything else.
-            for base in [""] if is_address else bases:
-                absolute = posixpath.normpath(posixpath.join(base, spelling))
-                for prefix in prefixes:
-                    if absolute.startswith(prefix):
-                        inside.append(absolute.removeprefix(prefix))
+            for base in [""] if ADDRESS.match(path) else bases:
+                file = posixpath.normpath(posixpath.join(base, spelling))
+                inside += [
+                    file.removeprefix(prefix) for prefix in prefixes if file.startswith(prefix)
+                ]
         if not inside:
-            problem = "leads out of"
-            if is_address and isinstance(root, Path):
-                problem = "is an address, but the images are in"
-            raise DataError(f"{location}: {path!r} {problem} {root}; give paths inside that folder")
+            raise DataError(f"{location}: {path!r} leads out of {root}; give paths inside it")
         return find_name(inside)
 
     return find

@@ -10,14 +10,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from shoal.boxes import split_name
-from shoal.data.collection import Collection, Images
+from shoal.data.collection import Collection
 from shoal.data.readers.boxes import NO_BOXES, BoxOptions, add_boxes, refuse_boxes
 from shoal.data.readers.folders import (
     METADATA_NAMES,
@@ -28,6 +27,7 @@ from shoal.data.readers.folders import (
     list_remote_folder,
 )
 from shoal.data.readers.labels import (
+    ClassOf,
     RowLabels,
     as_path,
     class_names,
@@ -47,11 +47,11 @@ from shoal.data.readers.tables import (
     read_table,
     require_column,
 )
-from shoal.data.storage.addresses import Address, absolute, as_address, why_unfit
+from shoal.data.storage.addresses import Address, Location, absolute, as_address, why_unfit
 from shoal.data.storage.remote import N_REQUESTS, remote_state
 from shoal.data.storage.stored import StoredFiles
 from shoal.errors import DataError, UsageError
-from shoal.words import count, first_few, plural
+from shoal.words import count, first_few
 
 UNLABELED_FOLDERS = ("unlabeled", "unlabelled", "_unlabeled", "unknown", "unsorted")
 """First-level folders whose images are unlabeled, in upper or lower case."""
@@ -83,8 +83,8 @@ def read_collection(
     source: Source = None,
     labels: Labels = None,
     *,
-    labeled: str | os.PathLike[str] | None = None,
-    unlabeled: str | os.PathLike[str] | None = None,
+    labeled: Location | None = None,
+    unlabeled: Location | None = None,
     path_column: str | None = None,
     label_column: str | None = None,
     allow_missing: bool = False,
@@ -129,21 +129,14 @@ def read_collection(
     return _read_location(source, labels, options)
 
 
-def _read_location(
-    source: str | os.PathLike[str], labels: Labels, options: ReadOptions
-) -> Collection:
+def _read_location(source: Location, labels: Labels, options: ReadOptions) -> Collection:
     """Read a folder, a table or shards, local or at an address."""
-    where = absolute(source)
     # With a table of labels, --path-column names a column of that table, not of shards.
-    image_column = None if _is_table(labels) else options.path_column
-    if is_shards(source, image_column):
+    if is_shards(source, None if _is_table(labels) else options.path_column):
         return _read_shards(source, labels, options)
-    suffix = where.suffix.lower()
-    if isinstance(where, Address) or where.is_file():
-        if suffix in TABLE_SUFFIXES:
-            return _read_table(read_table(where), labels, options)
-        if suffix in (".npy", ".npz"):
-            raise UsageError(f"{where}: found an array file; for embeddings, use `shoal cluster`")
+    where = absolute(source)
+    if where.suffix.lower() in TABLE_SUFFIXES and not Path(where).is_dir():
+        return _read_table(read_table(where), labels, options)
     if isinstance(where, Address):
         listing = list_remote_folder(where)
     else:
@@ -153,9 +146,7 @@ def _read_location(
     return _read_listed(listing, labels, options)
 
 
-def _read_shards(
-    pattern: str | os.PathLike[str], labels: Labels, options: ReadOptions
-) -> Collection:
+def _read_shards(pattern: Location, labels: Labels, options: ReadOptions) -> Collection:
     """Read tar or parquet shards, with the labels in them unless others are given."""
     if _is_table(labels):  # the column options are about the table, not about the shards
         listing = read_shards(pattern, allow_missing=options.allow_missing)
@@ -166,15 +157,12 @@ def _read_shards(
         label_column=options.label_column,
         allow_missing=options.allow_missing,
     )
-    if labels is None and listing.labels is not None:
-        _replace_by_boxes(listing, options)
-        return _build(listing, listing.labels, "shards and the labels in them")
     return _read_listed(listing, labels, replace(options, path_column=None, label_column=None))
 
 
 def _read_table(table: Table, labels: Labels, options: ReadOptions) -> Collection:
     """Read the images that a table lists."""
-    if labels not in (None, False):
+    if labels is not None and labels is not False:
         raise UsageError(
             f"{table.where}: the table of images already has labels; to use another table of "
             "labels, give a folder of images"
@@ -186,11 +174,7 @@ def _read_table(table: Table, labels: Labels, options: ReadOptions) -> Collectio
         column = require_column(table, LABEL_COLUMNS, options.label_column, "label")
         cells = table.columns[column]
         notes = _column_notes(table, column, options)
-    names = class_names(cells, table.location)
-    listing = _list_files(table, paths, names, allow_missing=options.allow_missing)
-    listing.notes += notes
-    _replace_by_boxes(listing, options)
-    return _build(listing, listing.labels, f"the images listed in {table.where}")
+    return _read_files(table, table.columns[paths], cells, notes, options)
 
 
 def _read_list(source: Source, labels: Labels, options: ReadOptions) -> Collection:
@@ -205,49 +189,57 @@ def _read_list(source: Source, labels: Labels, options: ReadOptions) -> Collecti
     cells: Sequence[object] = [None] * len(items)
     if labels is not None and labels is not False:
         cells = np.asarray(labels, dtype=object).tolist()
-    if len(cells) != len(items):
-        raise DataError(f"labels: found {len(cells):,}, expected {len(items):,}, one per image")
-    if not items:
-        raise DataError("images: found none; give at least one")
-    names = class_names(cells, lambda i: f"label {i}")
+    if len(cells) != len(items) or not items:
+        raise DataError(
+            f"images and labels: found {len(items):,} and {len(cells):,}, expected at least one "
+            "image, and a label for each"
+        )
+    table = Table("the list", None, {}, range(len(items)), unit="item")
     if isinstance(items[0], str | os.PathLike):
-        table = Table("list", None, {"path": items}, range(len(items)), unit="path")
-        listing = _list_files(table, "path", names, allow_missing=options.allow_missing)
-        _replace_by_boxes(listing, options)
-        return _build(listing, listing.labels, "a list of paths")
+        return _read_files(table, items, cells, [], options)
     refuse_boxes(options.boxes, has_files=False)
     for i, image in enumerate(items):
-        if isinstance(image, np.ndarray):
-            _check_array(image, f"image {i}")
-        elif not isinstance(image, Image.Image):
+        shape = getattr(image, "shape", ())
+        is_array = isinstance(image, np.ndarray) and image.dtype == np.uint8 and 0 not in shape
+        is_image = is_array and (len(shape) == 2 or shape[2:] in ((1,), (3,), (4,)))
+        if not is_image and not isinstance(image, Image.Image):
+            found = getattr(image, "dtype", type(image).__name__)
             raise DataError(
-                f"image {i}: found {type(image).__name__}, expected a PIL image or a uint8 array"
+                f"image {i}: found {found} of shape {shape}, expected a PIL image, or uint8 of "
+                "shape (height, width) or (height, width, 1, 3 or 4 channels); convert or "
+                "transpose it"
             )
-    encoded, classes = encode(names)
-    images: Images = items
-    if isinstance(source, np.ndarray) and source.dtype != object:
-        images = source
+    encoded, classes = encode(class_names(cells, table.location))
     return Collection(
         tuple(f"image-{i:06d}" for i in range(len(items))),
         encoded,
         classes,
-        images=images,
+        images=source if isinstance(source, np.ndarray) else items,
         layout="images in memory",
         notes=tuple(similar_classes(classes)),
     )
 
 
-def _list_files(
-    table: Table, path_column: str, labels: Sequence[str | None], *, allow_missing: bool
-) -> Listing:
-    """Find listed files; relative paths start at the table's folder, else at the working directory.
+def _read_files(
+    table: Table,
+    paths: Sequence[object],
+    cells: Sequence[object],
+    notes: list[str],
+    options: ReadOptions,
+) -> Collection:
+    """Read listed files; relative paths start at the table's folder, else at the working directory.
 
     Notes count missing files and files listed twice. Raise for a file with two labels and, unless
-    `allow_missing`, for many missing files.
+    missing ones are allowed, for many missing files.
     """
-    paths = [as_path(cell, table.location(i)) for i, cell in enumerate(table.columns[path_column])]
-    is_remote = isinstance(table.folder, Address) or as_address(paths[0]) is not None
-    files = [_locate(path, table, table.location(i), is_remote) for i, path in enumerate(paths)]
+    files = [_locate(cell, table, table.location(i)) for i, cell in enumerate(paths)]
+    is_remote = as_address(files[0]) is not None
+    for i, file in enumerate(files):
+        if ("://" in file) != is_remote:
+            raise DataError(
+                f"{table.location(i)}: {file!r}: found local paths and addresses; give only one "
+                "kind"
+            )
     states: dict[str, str] = {}
     if is_remote:
         states = _remote_states(list(dict.fromkeys(files)))
@@ -257,10 +249,10 @@ def _list_files(
         existing = {file for file in files if os.path.isfile(file)}  # noqa: PTH113
     rows = label_rows(
         files,
-        labels,
+        class_names(cells, table.location),
         lambda file, _: str(file) if file in existing else None,
         table.location,
-        allow_missing=allow_missing,
+        allow_missing=options.allow_missing,
     )
     if not rows.labels:
         raise DataError(
@@ -268,46 +260,42 @@ def _list_files(
         )
     start = os.path.commonpath([os.path.dirname(file) for file in rows.labels])  # noqa: PTH120
     where = os.path.join(start, "")  # noqa: PTH118
-    root: PurePath = Path(start)
-    stored = None
     if is_remote:
         if not start:
             raise DataError(f"{table.where}: found addresses of several stores; give one at a time")
         where = f"{start.replace(':', ':/', 1)}/"  # `commonpath` has removed one of two slashes
-        root = Address(where)
-        stored = StoredFiles.of_states(where, {file: states[file] for file in sorted(rows.labels)})
     by_name = {
-        file.removeprefix(where).replace(os.sep, "/"): label for file, label in rows.labels.items()
+        file.removeprefix(where).replace(os.sep, "/"): rows.labels[file]
+        for file in sorted(rows.labels)
     }
-    return Listing(
-        root, sorted(by_name), labels=by_name, notes=rows.notes, stored=stored, folders=()
+    listing = Listing(
+        Path(start), sorted(by_name), labels=by_name, notes=rows.notes + notes, folders=()
     )
+    if is_remote:
+        listing.root = Address(where)
+        found = {name: states[where + name] for name in by_name}
+        listing.stored = StoredFiles.of_states(where, found)
+    _replace_by_boxes(listing, options)
+    return _build(listing, listing.labels, f"the images listed in {table.where}")
 
 
-def _locate(path: str, table: Table, location: str, is_remote: bool) -> str:
+def _locate(cell: object, table: Table, location: str) -> str:
     """Return the absolute path or the address of a listed file; `location` names its row."""
+    path = as_path(cell, location)
     address = as_address(path)
     if address is None and isinstance(table.folder, Address):
         address = table.folder / posixpath.normpath(path)
-    if (address is not None) != is_remote:
-        kind = "a local path" if address is None else "an address"
-        raise DataError(f"{location}: {path!r} is {kind}, unlike other rows; use only one kind")
     if address is not None:
         reason = why_unfit(str(address).partition("://")[2])
         if reason is not None:
             raise DataError(f"{location}: {path!r}: {reason}; give the address of an image")
         return str(address)
-    folder = str(table.folder or Path.cwd())
-    file = os.path.normpath(os.path.join(folder, path))  # noqa: PTH118
+    if table.folder and os.path.normpath(path).startswith(f"..{os.sep}"):
+        raise DataError(f"{location}: {path!r} is outside {table.folder}; use paths inside it")
     here = os.path.abspath(path)  # noqa: PTH100
-    if here != file and not os.path.isfile(file) and os.path.isfile(here):  # noqa: PTH113
-        folder = str(Path.cwd())
-        file = here
-    is_relative = table.folder is not None and not os.path.isabs(path)  # noqa: PTH117
-    if is_relative and os.path.commonpath([file, folder]) != folder:
-        raise DataError(
-            f"{location}: {path!r} is outside {folder}; use absolute paths, or paths inside it"
-        )
+    file = os.path.normpath(os.path.join(table.folder or "", path))  # noqa: PTH118
+    if not table.folder or (not os.path.isfile(file) and os.path.isfile(here)):  # noqa: PTH113
+        return here
     return file
 
 
@@ -319,28 +307,17 @@ def _remote_states(addresses: Sequence[str]) -> dict[str, str]:
         return {address: state for address, state in pairs if state is not None}
 
 
-def _check_array(array: NDArray[np.generic], where: str) -> None:
-    """Check uint8 pixels (H, W) or (H, W, C)."""
-    shape = array.shape
-    is_image = len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4))
-    if array.dtype != np.uint8 or not is_image or 0 in shape:
-        raise DataError(
-            f"{where}: found {array.dtype} of shape {shape}, expected uint8 of shape (height, "
-            "width) or (height, width, 1, 3 or 4 channels); convert or transpose it"
-        )
-
-
 def _read_two_folders(labeled: Path, unlabeled: Path, options: ReadOptions) -> Collection:
     """Read a folder with one subfolder per category, and a folder of unlabeled images."""
     root = Path(os.path.commonpath([labeled, unlabeled]))
-    folders = tuple(folder.relative_to(root).as_posix() for folder in (labeled, unlabeled))
-    both = Listing(root, folders=folders)
-    labels: dict[str, str | None] = {}
+    both = Listing(root, folders=())
+    labels: ClassOf = {}
     # Labeled images last: if one folder contains the other, an image keeps its label.
     for folder in (unlabeled, labeled):
         listing = list_folder(folder)
         _refuse_empty(listing)
         relative = folder.relative_to(root)
+        both.folders = (relative.as_posix(), *both.folders)
         for name in listing.names:
             label = _folder_label(name) if folder == labeled else None
             labels[(relative / name).as_posix()] = label
@@ -360,14 +337,14 @@ def _read_listed(listing: Listing, labels: Labels, options: ReadOptions) -> Coll
     _replace_by_boxes(listing, options)
     if _is_table(labels):
         return _read_labels(listing, _label_table(labels), options)
+    if labels is None and listing.labels is not None:
+        return _build(listing, listing.labels, "images with the labels of their shards or boxes")
     metadata = [name for name in listing.tables if PurePosixPath(name).name in METADATA_NAMES]
-    if labels is None and metadata and listing.labels is None:
+    if labels is None and metadata:
         return _read_metadata(listing, metadata, options)
     _refuse_columns(options)
     if labels is False:
         return _build(listing, {}, "a folder without labels")
-    if labels is None and listing.images and listing.labels is not None:
-        return _build(listing, listing.labels, "a folder and the labels of its boxes")
     return _read_folder_names(listing, _folder_level(labels) or 1)
 
 
@@ -435,8 +412,8 @@ def _read_labels(listing: Listing, table: Table, options: ReadOptions) -> Collec
             f"first one is {table.columns[paths][0]!r}, but images are named like "
             f"{listing.names[0]!r}; use paths relative to that folder"
         )
-    listing.notes += rows.notes
     layout = f"a folder and the labels of {table.where} (columns {paths!r} and {labels!r})"
+    listing.notes += rows.notes
     return _build(listing, rows.labels, layout)
 
 
@@ -471,19 +448,18 @@ def _read_folder_names(listing: Listing, level: int = 1) -> Collection:
     Where two folders of that level have the same name, categories are named by their paths.
     """
     labels = {name: _folder_label(name, level) for name in listing.names}
-    paths = {label for label in labels.values() if label is not None}
-    if len({PurePosixPath(path).name for path in paths}) == len(paths):
-        labels = {name: label and PurePosixPath(label).name for name, label in labels.items()}
+    folders = {label for label in labels.values() if label is not None}
     below = {_folder_label(name, level + 1) for name in listing.names} - {None}
     if below:
         listing.notes.append(
-            f"the categories are the folders of level {level} ({first_few(sorted(paths))}); "
-            f"{count(len(below), 'folder')} inside them, such as {min(filter(None, below))}, "
-            f"{plural(len(below), 'is')} not used; to use their names, give --labels "
+            f"the categories are the folders of level {level} ({first_few(sorted(folders))}), not "
+            f"the {count(len(below), 'folder')} inside them; to use those, give --labels "
             f"folders:{level + 1}"
         )
-    folders = {label for label in labels.values() if label is not None}
-    if folders and {folder.casefold() for folder in folders} <= SPLIT_FOLDERS:
+    last_names = {folder: PurePosixPath(folder).name for folder in folders}
+    if len(set(last_names.values())) == len(folders):
+        labels = {name: last_names.get(label or "") for name, label in labels.items()}
+    if folders and {name.casefold() for name in last_names.values()} <= SPLIT_FOLDERS:
         listing.notes.append(
             f"the folders in {listing.root.name} look like splits, not categories; if they are "
             "splits, give one of these folders instead"
@@ -520,22 +496,23 @@ def _read_metadata(listing: Listing, metadata: list[str], options: ReadOptions) 
     )
     listing.notes.append(
         "labels come from metadata, not from folder names; "
-        f"{count(n_without, 'image')} {plural(n_without, 'has')} no row there"
+        f"{count(n_without, 'image')} without a row there"
     )
     return _build(listing, rows.labels, "a Hugging Face image folder, labels from its metadata")
 
 
-def _build(listing: Listing, labels: Mapping[str, str | None] | None, layout: str) -> Collection:
+def _build(listing: Listing, labels: ClassOf | None, layout: str) -> Collection:
     """Return the listed images as a collection, with these labels by name; a box without one has
     that of its image."""
     labels = labels or {}
-    found = [labels.get(name, labels.get(split_name(name)[0])) for name in listing.names]
-    encoded, classes = encode(found)
+    encoded, classes = encode(
+        [labels.get(name, labels.get(split_name(name)[0])) for name in listing.names]
+    )
     return Collection(
         tuple(listing.names),
         encoded,
         classes,
-        root=listing.root if isinstance(listing.root, Path) and not listing.stored else None,
+        root=None if listing.stored else Path(listing.root),
         stored=listing.stored,
         layout=layout,
         notes=(*listing.notes, *similar_classes(classes)),

@@ -6,9 +6,11 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from shoal.arrays import DAMAGED, archive_arrays
+from shoal.arrays import archive_arrays
+from shoal.data.storage.remote import reading
 from shoal.errors import DataError
 
 Array = NDArray[np.generic]
@@ -22,28 +24,12 @@ def load_arrays(path: Path, large: str) -> dict[str, Array]:
 
     The array of an npy file is memory-mapped, and so is a big array `large` of an npz file.
     """
-    is_archive = path.suffix.lower() == ".npz"
-    expected = b"PK" if is_archive else b"\x93NUMPY"
-    try:
-        # Opened here: numpy does not close a file that it cannot read.
-        with path.open("rb") as file:
-            # numpy would take unknown content for pickled objects.
-            start = file.read(6)
-            if not start.startswith(expected):
-                raise ValueError(f"it starts with {start!r}")
-            file.seek(0)
-            if not is_archive:
-                return {large: np.load(path, allow_pickle=False, mmap_mode="r")}
-            with np.load(file, allow_pickle=False) as archive:
-                return archive_arrays(archive, _map_member(path, large))
-    except DAMAGED as error:
-        reason = f"cannot be read as a {path.suffix} file ({error}); save it again with numpy"
-        if "allow_pickle" in str(error) or "Python objects" in str(error):
-            reason = (
-                "holds Python objects, which are never unpickled; save numbers, and names as a "
-                "text array (dtype U)"
-            )
-        raise DataError(f"{path}: {reason}") from error
+    kind = f"{path.suffix} file of numbers and text (Python objects are never unpickled)"
+    with reading(path, kind):
+        if path.suffix.lower() == ".npy":
+            return {large: np.lib.format.open_memmap(path, mode="r")}
+        with path.open("rb") as file, NpzFile(file, allow_pickle=False) as archive:
+            return archive_arrays(archive, _map_member(path, large))
 
 
 def _map_member(path: Path, name: str) -> dict[str, Array]:
@@ -56,8 +42,7 @@ def _map_member(path: Path, name: str) -> dict[str, Array]:
             return {}
         # The lengths of the name and of the extra field are the last 4 of the header's 30 bytes.
         file.seek(member.header_offset + 26)
-        n_name, n_extra = struct.unpack("<2H", file.read(4))
-        file.seek(n_name + n_extra, os.SEEK_CUR)
+        file.seek(sum(struct.unpack("<2H", file.read(4))), os.SEEK_CUR)
         read = np.lib.format.read_array_header_2_0
         if np.lib.format.read_magic(file) == (1, 0):
             read = np.lib.format.read_array_header_1_0

@@ -39,12 +39,12 @@ from shoal.data.storage.opening import open_file, open_parquet, row_of
 from shoal.data.storage.remote import (
     N_REQUESTS,
     Lost,
-    explain_store,
     list_remote,
+    reading,
     remote_state,
 )
 from shoal.data.storage.stored import StoredFiles
-from shoal.errors import DataError, MissingError, ShoalError
+from shoal.errors import DataError, ShoalError
 from shoal.files import cache_folder, make_folder, write_text
 from shoal.text import one_line
 
@@ -67,12 +67,6 @@ LABEL_SUFFIXES = (".cls", ".json", CAPTION)
 or of more than `MAX_LABEL_BYTES` is a caption, not a label."""
 
 MAX_LABEL_BYTES = 1 << 20
-
-BROKEN_TAR = (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError)
-"""Errors of reading a damaged tar file."""
-
-REMEDY = "; copy or create it again"
-"""What to do about a damaged shard."""
 
 
 class ShardImage(NamedTuple):
@@ -239,7 +233,7 @@ def _files_below(start: str) -> list[str]:
     """Return every file below a folder or an address, without hidden ones."""
     folder = absolute(start or "/")
     if isinstance(folder, Address):
-        with explain_store(folder):
+        with reading(folder):
             below = [name for name, _ in list_remote(folder)]
     else:
         below = [str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()]
@@ -263,16 +257,11 @@ def _index(file: str, image_column: str | None, label_column: str | None) -> Sha
         raise DataError(
             f"{file}: is compressed, so images cannot be read one by one; unpack it to a .tar file"
         )
-    try:
-        with explain_store(address):
-            if absolute(file).suffix.lower() == ".parquet":
-                index = _index_parquet(file, image_column, label_column)
-            else:
-                index = _index_tar(file, label_column)
-    except OSError as error:
-        raise DataError(
-            f"{file}: cannot be read ({error.strerror or error}); check the permissions"
-        ) from error
+    with reading(absolute(file), "shard"):
+        if absolute(file).suffix.lower() == ".parquet":
+            index = _index_parquet(file, image_column, label_column)
+        else:
+            index = _index_tar(file, label_column)
     index.state = state
     with suppress(ShoalError):  # a cache that cannot be written only costs time
         make_folder(cached.parent)
@@ -317,11 +306,9 @@ def location_finder(where: str) -> Callable[[str], str]:
 def _has_images(file: str, chosen: str | None) -> bool:
     """Return whether a parquet file has a column of images, by its schema."""
     try:
-        with explain_store(as_address(file)), open_parquet(file) as parquet:
+        with reading(absolute(file)), open_parquet(file) as parquet:
             return _image_column(parquet.schema_arrow, chosen) is not None
-    except (DataError, MissingError):
-        raise
-    except (OSError, ValueError):  # also pyarrow's errors; reading the table will report them
+    except DataError:  # reading it as a table will report it
         return False
 
 
@@ -331,34 +318,27 @@ def _index_parquet(file: str, image_column: str | None, label_column: str | None
     A label that is a number has the name that the file's metadata gives it. Images are named by
     their path if every row has a different one, else by their row.
     """
-    import pyarrow
-
-    try:
-        with open_parquet(file) as parquet:
-            schema = parquet.schema_arrow
-            column = _image_column(schema, image_column)
-            if column is None:
-                raise DataError(
-                    f"{file}: no column of images {image_column or ''} (a struct of bytes and "
-                    f"path, or bytes: {', '.join(IMAGE_COLUMNS)}); found "
-                    f"{', '.join(schema.names)}; name it with --path-column"
-                )
-            features = _features(schema)
-            labels = pick_column(schema.names, LABEL_COLUMNS, label_column, file)
-            numbered = [name for name in features if features[name].get("_type") == "ClassLabel"]
-            if labels is None and len(numbered) == 1:
-                labels = numbered[0]
-            cells: list[object] = [None] * parquet.metadata.num_rows
-            if labels is not None:
-                cells = parquet.read([labels]).column(0).to_pylist()
-            paths: list[str | None] = []
-            if _is_image_struct(schema.field(column).type):
-                paths = parquet.read([f"{column}.path"]).flatten().column(0).to_pylist()
-                column = f"{column}.bytes"
-    except Lost:
-        raise
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{file}: cannot be read as a parquet shard ({error}){REMEDY}") from error
+    with open_parquet(file) as parquet:
+        schema = parquet.schema_arrow
+        column = _image_column(schema, image_column)
+        if column is None:
+            raise DataError(
+                f"{file}: no column of images {image_column or ''} (a struct of bytes and path, or "
+                f"bytes: {', '.join(IMAGE_COLUMNS)}); found {', '.join(schema.names)}; name it "
+                "with --path-column"
+            )
+        features = _features(schema)
+        labels = pick_column(schema.names, LABEL_COLUMNS, label_column, file)
+        numbered = [name for name in features if features[name].get("_type") == "ClassLabel"]
+        if labels is None and len(numbered) == 1:
+            labels = numbered[0]
+        cells: list[object] = [None] * parquet.metadata.num_rows
+        if labels is not None:
+            cells = parquet.read([labels]).column(0).to_pylist()
+        paths: list[str | None] = []
+        if _is_image_struct(schema.field(column).type):
+            paths = parquet.read([f"{column}.path"]).flatten().column(0).to_pylist()
+            column = f"{column}.bytes"
     names = [str(path) for path in paths if path and not why_unfit(path)]
     if len(set(names)) < len(cells):
         names = [f"{row:08d}" for row in range(len(cells))]
@@ -379,7 +359,7 @@ def _image_column(schema: "Schema", chosen: str | None) -> str | None:
     structs: list[str] = [column.name for column in schema if _is_image_struct(column.type)]
     binary = [column.name for column in schema if str(column.type) in ("binary", "large_binary")]
     usable = structs + [name for name in binary if name in IMAGE_COLUMNS]
-    names = IMAGE_COLUMNS
+    names: tuple[str, ...] = IMAGE_COLUMNS
     if chosen is not None:
         names = (chosen,)
     elif len(structs) == 1:
@@ -407,54 +387,59 @@ def _features(schema: "Schema") -> dict[str, dict[str, Any]]:
 
 def _index_tar(file: str, label_column: str | None) -> ShardIndex:
     """Index a tar shard; JSON members hold the label under the chosen or an accepted name."""
-    keys = LABEL_COLUMNS
+    keys: tuple[str, ...] = LABEL_COLUMNS
     if label_column is not None:
         keys = (label_column.casefold(),)
     index = ShardIndex()
     images: dict[str, tarfile.TarInfo] = {}
     labels: dict[str, object] = {}  # by member; an exception if it cannot be read
-    try:
-        with (
-            open_file(file) as content,
-            tarfile.open(fileobj=content, mode="r:", errorlevel=2) as shard,
-        ):
-            for member in shard:
-                if member.size < 0:  # tarfile would seek backward forever
-                    raise tarfile.ReadError("a member of negative size")
-                name = "/".join(part for part in member.name.split("/") if part != ".")
-                suffix = PurePosixPath(name).suffix.lower()
-                if member.isdir() or is_hidden(name):
-                    continue
-                if suffix in IMAGE_SUFFIXES:
-                    reason = why_unfit(name)
-                    if member.issparse() or not member.isreg():
-                        reason = "not a regular file"
-                    elif name in images:
-                        reason = "the shard holds this name twice; the first is used"
-                    if reason is None:
-                        images[name] = member
-                    else:
-                        index.left_out[ascii(name)[1:-1]] = reason
-                elif suffix in LABEL_SUFFIXES:
-                    key = name[: -len(suffix)] + suffix
-                    try:
-                        label = _read_label(shard, member, suffix, keys)
-                        if label is not None and labels.get(key, label) != label:
-                            raise ValueError(f"the shard holds two, {label!r} and another")
-                    except (ValueError, KeyError, RecursionError) as error:
-                        label = error
-                    if label is not None:
-                        labels[key] = label
-            _check_end(content, shard.offset)
-    except BROKEN_TAR as error:
-        raise DataError(f"{file}: cannot be read as a tar shard ({error}){REMEDY}") from error
-    for name, member in images.items():
-        label = next((labels[key] for key in _label_members(name) if key in labels), None)
-        where = f"{file}: the label of {name}"
+    with (
+        open_file(file) as content,
+        tarfile.open(fileobj=content, mode="r:", errorlevel=2) as shard,
+    ):
+        for member in shard:
+            if member.size < 0:  # tarfile would seek backward forever
+                raise tarfile.ReadError("a member of negative size")
+            name = "/".join(part for part in member.name.split("/") if part != ".")
+            suffix = PurePosixPath(name).suffix.lower()
+            if member.isdir() or is_hidden(name):
+                continue
+            if suffix in IMAGE_SUFFIXES:
+                reason = why_unfit(name)
+                if member.issparse() or not member.isreg():
+                    reason = "not a regular file"
+                elif name in images:
+                    reason = "the shard holds this name twice; the first is used"
+                if reason is None:
+                    images[name] = member
+                else:
+                    index.left_out[ascii(name)[1:-1]] = reason
+            elif suffix in LABEL_SUFFIXES:
+                key = name[: -len(suffix)] + suffix
+                try:
+                    label = _read_label(shard, member, suffix, keys)
+                    if label is not None and labels.get(key, label) != label:
+                        raise ValueError(f"the shard holds two, {label!r} and another")
+                except (ValueError, KeyError, RecursionError) as error:
+                    label = error
+                if label is not None:
+                    labels[key] = label
+        _check_end(content, shard.offset)
+    names = list(images)
+    of_images = [
+        next((labels[key] for key in _label_members(name) if key in labels), None) for name in names
+    ]
+    for name, label in zip(names, of_images, strict=True):
         if isinstance(label, Exception):
-            raise DataError(f"{where} cannot be read ({one_line(label)}){REMEDY}")
-        (label_name,) = class_names([label], lambda _, where=where: where)
-        index.images.append(ShardImage(name, member.offset_data, member.size, label_name))
+            raise DataError(
+                f"{file}: the label of {name} cannot be read ({one_line(label)}); create the shard "
+                "again"
+            )
+    classes = class_names(of_images, lambda i: f"{file}: the label of {names[i]}")
+    index.images = [
+        ShardImage(name, images[name].offset_data, images[name].size, label)
+        for name, label in zip(names, classes, strict=True)
+    ]
     return index
 
 

@@ -8,18 +8,18 @@ labels are lost. Cells that look like this are refused.
 import csv
 import io
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
-from shoal.data.storage.addresses import Address, absolute
+from shoal.data.storage.addresses import Location, Place, absolute
 from shoal.data.storage.opening import open_file
-from shoal.data.storage.remote import explain_store
-from shoal.errors import DataError, ShoalError, missing_package
+from shoal.data.storage.remote import reading
+from shoal.errors import DataError, missing_package
 from shoal.words import count, first_few
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Table:
 
     where: str
     """The file, for messages."""
-    folder: Path | Address | None
+    folder: Place | None
     """The file's folder, to which its paths are relative; None for a data frame."""
     columns: Mapping[str, Sequence[object]]
     lines: Sequence[int]
@@ -60,27 +60,18 @@ class Table:
         return f"{self.where}, {self.unit} {self.lines[row]}"
 
 
-def read_table(file: str | os.PathLike[str]) -> Table:
+def read_table(file: Location) -> Table:
     """Read a csv, tsv, jsonl, parquet or xlsx file; text must be UTF-8, with or without a BOM."""
     path = absolute(file)
-    expected = f"give a table ({', '.join(TABLE_SUFFIXES)}) of paths and labels"
-    if isinstance(path, Path) and not path.is_file():
-        raise DataError(f"{path}: no such file; {expected}")
-    suffix = path.suffix.lower()
-    if suffix == ".parquet":
-        columns = {name: values.to_pylist() for name, values in read_parquet_columns(path).items()}
-        n_rows = len(next(iter(columns.values()), []))
-        table = Table(path.name, path.parent, columns, range(n_rows), unit="row")
-    elif suffix == ".jsonl":
-        table = _read_jsonl(path)
-    elif suffix == ".xlsx":
-        table = _read_xlsx(path)
-    elif suffix in TABLE_SUFFIXES:
-        table = _read_csv(path)
-    else:
-        raise DataError(f"{path}: found a {suffix or 'nameless'} file; {expected}")
+    read = READERS.get(path.suffix.lower())
+    if read is None or (isinstance(path, Path) and not path.is_file()):
+        raise DataError(
+            f"{path}: not an existing table ({', '.join(TABLE_SUFFIXES)}); give one of paths and "
+            "labels"
+        )
+    table = read(path)
     if not len(table):
-        raise DataError(f"{path}: no rows; expected a row per image")
+        raise DataError(f"{path}: no rows; expected a header, and a row per image")
     return table
 
 
@@ -127,7 +118,7 @@ def _holds_rows(cell: str) -> bool:
     return any(part.strip().partition("?")[0].endswith(IMAGE_SUFFIXES) for part in parts)
 
 
-def _read_csv(path: Path | Address) -> Table:
+def _read_csv(path: Place) -> Table:
     text = read_text(path)
     delimiter = "\t"
     if path.suffix.lower() != ".tsv":
@@ -154,64 +145,50 @@ def _read_csv(path: Path | Address) -> Table:
             f"{path}, line {line}: {error}; put a text that contains {delimiter!r} in quotes, "
             'write a quote inside it as "", and leave no cell out'
         ) from error
-    header = _check_header(path, rows)
-    first = 1
     if len(rows) > 1 and all(cell in ("[t]", "[f]") for cell in rows[1]):
-        first = 2  # EcoTaxa's second row holds the types of the columns
-    columns = {name: [row[i] for row in rows[first:]] for i, name in enumerate(header)}
-    return Table(path.name, path.parent, columns, lines[first:])
+        del rows[1], lines[1]  # EcoTaxa's second row holds the types of the columns
+    return _with_header(path, rows, lines, "line")
 
 
-def _check_header(path: Path | Address, rows: Sequence[Sequence[str]]) -> Sequence[str]:
-    """Return the names of the columns, the first row; raise an error if one appears twice."""
-    if not rows:
-        raise DataError(f"{path}: empty; expected a header and a row per image")
-    if len(set(rows[0])) < len(rows[0]):
-        raise DataError(f"{path}: a column name appears twice in {_listed(rows[0])}; rename it")
-    return rows[0]
+def _with_header(
+    path: Place, rows: Sequence[Sequence[object]], lines: Sequence[int], unit: str
+) -> Table:
+    """Return a table of rows of which the first one names the columns, each differently."""
+    header = [str(cell) for cell in next(iter(rows), ())]
+    if len(set(header)) < len(header):
+        raise DataError(f"{path}: a column name appears twice in {_listed(header)}; rename it")
+    columns = {name: [row[i] for row in rows[1:]] for i, name in enumerate(header)}
+    return Table(path.name, path.parent, columns, lines[1:], unit)
 
 
-def _read_xlsx(path: Path | Address) -> Table:
+def _read_xlsx(path: Place) -> Table:
     """Read the first sheet of a workbook: values instead of formulas, without empty rows."""
     try:
         from openpyxl import load_workbook
     except ImportError as error:
         raise missing_package("openpyxl", f"reading {path.name}") from error
-    try:
-        with explain_store(path), open_file(str(path)) as file:
-            sheet = load_workbook(io.BytesIO(file.read()), read_only=True, data_only=True)
-            rows = [list(row) for row in sheet.worksheets[0].iter_rows(values_only=True)]
-    except ShoalError:
-        raise
-    except Exception as error:  # openpyxl raises anything for a damaged file
-        raise DataError(
-            f"{path}: cannot be read as an xlsx file ({error}); save it again, or as csv"
-        ) from error
-    lines = [
-        line for line, row in enumerate(rows, start=1) if any(cell is not None for cell in row)
-    ]
-    named = [i for i, cell in enumerate(rows[lines[0] - 1]) if cell is not None] if lines else []
-    cells = [[rows[line - 1][i] for i in named] for line in lines]
-    header = _check_header(path, [[str(cell) for cell in row] for row in cells[:1]])
-    columns = {name: [row[i] for row in cells[1:]] for i, name in enumerate(header)}
-    return Table(path.name, path.parent, columns, lines[1:], unit="row")
+    with reading(path, "table"), open_file(str(path)) as file:
+        book = load_workbook(io.BytesIO(file.read()), read_only=True, data_only=True)
+        sheet = enumerate(book.worksheets[0].iter_rows(values_only=True), start=1)
+        rows = {line: row for line, row in sheet if any(cell is not None for cell in row)}
+    header = next(iter(rows.values()), ())
+    named = [i for i, cell in enumerate(header) if cell is not None]
+    cells = [[row[i] for i in named] for row in rows.values()]
+    return _with_header(path, cells, list(rows), "row")
 
 
-def _read_jsonl(path: Path | Address) -> Table:
+def _read_jsonl(path: Place) -> Table:
     rows = []
     lines = []
     for line, text in enumerate(read_text(path).split("\n"), start=1):
         if not text.strip():
             continue
-        try:
+        row = None
+        with suppress(ValueError, RecursionError):
             row = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise DataError(
-                f"{path}, line {line}: not valid JSON ({error}); expected one object per line"
-            ) from error
         if not isinstance(row, dict):
             raise DataError(
-                f"{path}, line {line}: found {text[:40]!r}, expected an object such as "
+                f"{path}, line {line}: found {text[:40]!r}, expected a JSON object such as "
                 f'{{"file_name": …}}'
             )
         rows.append(row)
@@ -221,33 +198,29 @@ def _read_jsonl(path: Path | Address) -> Table:
     return Table(path.name, path.parent, columns, lines)
 
 
-def read_parquet_columns(path: Path | Address) -> "dict[str, ChunkedArray]":
+def _read_parquet(path: Place) -> Table:
+    columns = {name: values.to_pylist() for name, values in read_parquet_columns(path).items()}
+    n_rows = len(next(iter(columns.values()), []))
+    return Table(path.name, path.parent, columns, range(n_rows), unit="row")
+
+
+def read_parquet_columns(path: Place) -> "dict[str, ChunkedArray]":
     """Return the columns of a parquet file as pyarrow arrays."""
     try:
-        import pyarrow
         import pyarrow.parquet
     except ImportError as error:
         raise missing_package("pyarrow", f"reading {path.name}") from error
-    try:
-        with explain_store(path), open_file(str(path)) as file:
-            table = pyarrow.parquet.read_table(file)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(
-            f"{path}: cannot be read as a parquet file ({error}); export it again"
-        ) from error
+    with reading(path, "table"), open_file(str(path)) as file:
+        table = pyarrow.parquet.read_table(file)
     return {name: table[name] for name in table.column_names}
 
 
-def read_text(path: Path | Address) -> str:
+def read_text(path: Place) -> str:
     """Return the content of a UTF-8 file, with or without a BOM."""
+    with reading(path), open_file(str(path)) as file:
+        data = file.read()
     try:
-        with explain_store(path), open_file(str(path)) as file:
-            data = file.read()
         return data.decode("utf-8-sig")
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read ({error.strerror}); check the permissions"
-        ) from error
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(
@@ -258,3 +231,13 @@ def read_text(path: Path | Address) -> str:
 
 def _listed(columns: Iterable[str]) -> str:
     return first_few([repr(name) for name in columns], 12)
+
+
+READERS = {
+    ".csv": _read_csv,
+    ".tsv": _read_csv,
+    ".jsonl": _read_jsonl,
+    ".parquet": _read_parquet,
+    ".xlsx": _read_xlsx,
+}
+"""The readers of `TABLE_SUFFIXES`."""

@@ -14,7 +14,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, TypeVar
 
 from shoal.data.storage.addresses import READABLE, Address
-from shoal.errors import DataError, UsageError, missing_package
+from shoal.errors import DataError, ShoalError, UsageError, missing_package
 from shoal.text import one_line
 
 if TYPE_CHECKING:
@@ -161,26 +161,28 @@ def file_system(scheme: str) -> "AbstractFileSystem":
 
 
 @contextmanager
-def explain_store(address: PurePath | None) -> Iterator[None]:
-    """Turn errors of a store into a `DataError` with a remedy; do nothing for local files."""
+def reading(place: PurePath, kind: str = "file") -> Iterator[None]:
+    """Turn any error into a `DataError` with a remedy: readers raise anything for a damaged
+    file, and stores for a lost connection."""
     try:
         yield
+    except ShoalError:
+        raise
     except Exception as error:
+        problem = f"cannot be read as a {kind} ({one_line(error)}); copy or create it again"
         is_store_error = (
             isinstance(error, OSError)
             or type(error).__module__.startswith(("botocore", "aiohttp"))
             or _lacks_credentials(error)
         )
-        if not isinstance(address, Address) or not is_store_error:
-            raise
         if isinstance(error, Lost):
             problem = f"{error}; check the network and the endpoint, then run the command again"
-        elif isinstance(error, FileNotFoundError):
+        elif isinstance(place, Address) and isinstance(error, FileNotFoundError):
             problem = "not found; check the name of the bucket and the path"
-        else:
-            remedy = CREDENTIALS.get(address.scheme, "web servers with passwords are not supported")
+        elif isinstance(place, Address) and is_store_error:
+            remedy = CREDENTIALS.get(place.scheme, "web servers with passwords are not supported")
             problem = f"cannot be read ({one_line(error)}); check the address, or {remedy}"
-        raise DataError(f"{address}: {problem}") from error
+        raise DataError(f"{place}: {problem}") from error
 
 
 def file_info(address: Address) -> dict[str, str | int | None]:
@@ -192,7 +194,7 @@ def file_info(address: Address) -> dict[str, str | int | None]:
 
 def remote_state(address: Address) -> str | None:
     """Return what changes with a remote file, or None if it does not exist."""
-    with explain_store(address):
+    with reading(address):
         try:
             return _state(file_info(address))
         except FileNotFoundError:

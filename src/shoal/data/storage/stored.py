@@ -24,10 +24,10 @@ class StoredFiles:
 
     @classmethod
     def of_states(cls, where: str, states: Mapping[str, str]) -> "StoredFiles":
-        """Return files below an address by their own addresses and states."""
+        """Return files below an address by their names and states."""
         return cls(
             where=where,
-            locations=tuple(states),
+            locations=tuple(f"{where.removesuffix('/')}/{name}" for name in states),
             states=tuple(states.values()),
             order=np.arange(len(states)),
         )
