@@ -159,9 +159,7 @@ def test_a_collapsed_training_is_named_under_the_table_and_in_its_cell(
             assert (cell["collapse"]["warning"] is not None) == is_collapsed
 
 
-def test_a_training_too_far_gone_to_be_clustered_is_left_out_as_collapsed(
-    run, tmp_path, monkeypatch
-):
+def test_a_training_too_far_gone_to_be_clustered_is_left_out(run, tmp_path, monkeypatch):
     """All embeddings are equal, so no cut has as many clusters as there are classes."""
 
     def first_of_all(embeddings):
@@ -170,7 +168,7 @@ def test_a_training_too_far_gone_to_be_clustered_is_left_out_as_collapsed(
     with_embeddings(monkeypatch, "cms", first_of_all)
     found = run("1", out=tmp_path)
     (note,) = [line for line in found.text.splitlines() if line.startswith("- CMS, K given")]
-    assert "collapsed" in note
+    assert "distinct" in note
 
 
 def test_images_too_small_for_the_encoder_are_said_to_be_of_which_dataset_and_why(
@@ -190,7 +188,7 @@ def test_images_too_small_for_the_encoder_are_said_to_be_of_which_dataset_and_wh
 
     monkeypatch.setattr(method, "load_encoder", load)
     found = run("1", out=tmp_path)
-    assert "cub, agglomerative: train-000, " in found.text
+    assert "CUB-200-2011: failed, train-000, " in found.text
     frozen, trained = (
         {r["ours"] is None for r in found.records if r["row"] == f"{name}, K given"}
         for name in ("Agglomerative", "CMS")

@@ -4,8 +4,9 @@ import torch
 
 from shoal.clustering.matching import gcd_accuracy
 from shoal.clustering.tree import Tree
+from shoal.data.splits import hold_out_validation
 from shoal.reproduce import selection
-from shoal.reproduce.selection import select_by_hidden_labels, split_by_hidden_classes
+from shoal.reproduce.selection import select_by_hidden_labels, with_hidden_classes
 from shoal.training.validation import Validation, validate
 
 PIXELS = np.zeros((6, 8, 8, 3), dtype=np.uint8)
@@ -55,7 +56,9 @@ def test_the_sweep_is_the_smallest_k_of_the_highest_accuracy_above_the_known_cla
 def test_images_set_aside_by_hidden_classes_are_a_tenth_of_each():
     truth = np.repeat([0, 1, 2], [40, 20, 60])
     labels = np.where((truth < 2) & (np.arange(120) % 2 == 0), truth, -1)
-    rows = split_by_hidden_classes(labels, truth, share=0.1, rng=np.random.default_rng(0))
+    rows = hold_out_validation(
+        with_hidden_classes(labels, truth), share=0.1, rng=np.random.default_rng(0)
+    )
     found = {(bool(is_labeled), label): 0 for is_labeled in (True, False) for label in range(3)}
     for row in rows:
         found[bool(labels[row] != -1), int(truth[row])] += 1

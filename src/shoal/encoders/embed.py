@@ -180,7 +180,7 @@ def explain_out_of_memory(lower: str) -> Iterator[None]:
         raise ShoalError(f"out of memory; lower {lower}, or use a smaller encoder") from error
 
 
-def is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error of torch means that memory ran out.
 
     CUDA's error has its own class; others can only be recognized by their message.

@@ -2,25 +2,34 @@
 
 import json
 import math
-import platform
 from pathlib import Path
 from typing import TypedDict
 
-import numpy as np
 import torch
 from torch import Tensor
 
 import shoal
-from shoal.arrays import UNLABELED, Bools, Ints
-from shoal.clustering.matching import gcd_accuracy, recall_at_k
+from shoal.arrays import UNLABELED, Ints, nan_to_null
+from shoal.checksums import digest_names
+from shoal.clustering.matching import recall_at_k
 from shoal.clustering.neighbors import k_nearest
+from shoal.device import describe_device
 from shoal.errors import DataError
 from shoal.methods.clusters import Representation
 from shoal.reproduce.loaded_dataset import BenchmarkImages
 from shoal.reproduce.plan import Cell
+from shoal.settings import to_dict
 from shoal.training.collapse import collapse_statistics, describe_collapse
 
 RECALL_AT = 8
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "accuracy": ("All", "Known", "Novel"),
+    "recall": ("All", "Labeled", "Unlabeled"),
+    "all": ("All",),
+    "n_clusters": ("K", "Err %"),
+}
+"""The columns of a table by what it measures."""
 
 
 class Result(TypedDict, total=False):
@@ -56,18 +65,6 @@ class Result(TypedDict, total=False):
     seconds_clustering: float
 
 
-def score(clusters: Ints, images: BenchmarkImages, is_scored: Bools) -> dict[str, float]:
-    """Return All / Known / Novel accuracy in percent over the scored images, with one matching."""
-    accuracy = gcd_accuracy(
-        images.truth[is_scored], clusters[is_scored], images.is_known[is_scored]
-    )
-    return {
-        "all": 100 * accuracy.all,
-        "known": 100 * accuracy.known,
-        "novel": 100 * accuracy.novel,
-    }
-
-
 def recall(embeddings: Tensor, images: BenchmarkImages) -> dict[str, float]:
     """Return Recall@8 in percent for all, for labeled and for unlabeled queries.
 
@@ -79,11 +76,7 @@ def recall(embeddings: Tensor, images: BenchmarkImages) -> dict[str, float]:
     lists = k_nearest(embeddings, embeddings, n_neighbors, exclude=same_row)
     near: Ints = lists.indices.cpu().numpy()
     is_labeled = images.labels != UNLABELED
-    queries = {
-        "all": np.ones_like(is_labeled),
-        "labeled": is_labeled,
-        "unlabeled": ~is_labeled,
-    }
+    queries = {"all": slice(None), "labeled": is_labeled, "unlabeled": ~is_labeled}
     return {
         name: 100 * recall_at_k(near[rows], images.truth[rows], images.truth)
         for name, rows in queries.items()
@@ -94,22 +87,20 @@ def describe(
     cell: Cell, learned: Representation, images: BenchmarkImages, device: torch.device
 ) -> Result:
     """Return what was run, on which images, with the validation of the snapshot."""
-    device_name = f"CPU {platform.machine()}"
-    if device.type == "cuda":
-        device_name = torch.cuda.get_device_name(device)
+    collection = images.benchmark.collection
     return {
-        "cell": cell.identity,
+        "cell": to_dict(cell),
         "hidden_labels_chose": cell.sees_hidden_labels,
         "epoch": learned.epoch,
         "epochs": len(learned.metrics),
         "validation": _validation(learned),
         "collapse": _collapse(learned),
         "images": len(images.labels),
-        "images_skipped": images.n_skipped,
-        "split_sha256": images.split_sha256,
-        "names_sha256": images.names_sha256,
-        "notes": list(images.notes),
-        "device": device_name,
+        "images_skipped": len(collection) - len(images.labels),
+        "split_sha256": images.benchmark.split.sha256,
+        "names_sha256": digest_names(collection.names, collection.labels),
+        "notes": list(collection.notes),
+        "device": describe_device(device),
         "torch": torch.__version__,
         "shoal": shoal.__version__,
     }
@@ -119,11 +110,10 @@ def read_result(file: Path) -> Result:
     """Read a cell's file; refuse one that lacks what a table needs."""
     try:
         content: Result = json.loads(file.read_text(encoding="utf-8"))
-        numbers: list[float] = [content["epoch"], len(content["cell"]), len(content["notes"])]
-        numbers += [content["n_clusters"], content["n_clusters_error"]]
-        numbers += [content["accuracy"][name] for name in ("all", "known", "novel")]
-        numbers += [content["recall"][name] for name in ("all", "labeled", "unlabeled")]
-        math.fsum(numbers)  # raises for anything but numbers
+        for measure in COLUMNS:
+            math.fsum(numbers(measure, content))  # raises for anything but numbers
+        if missing := Result.__annotations__.keys() - content.keys():
+            raise ValueError(f"no {', '.join(sorted(missing))}")
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise DataError(
             f"{file}: is not the result of a cell ({error!r}); delete it to run the cell again"
@@ -131,16 +121,19 @@ def read_result(file: Path) -> Result:
     return content
 
 
+def numbers(measure: str, result: Result) -> list[float]:
+    """Return the numbers of a cell in the columns of a table."""
+    if measure == "n_clusters":
+        return [result["n_clusters"], result["n_clusters_error"]]
+    scores = result["recall"] if measure == "recall" else result["accuracy"]
+    return [scores[name.lower()] for name in COLUMNS[measure]]
+
+
 def _validation(learned: Representation) -> dict[str, object]:
-    if learned.epoch == 0 or not learned.metrics:
+    if learned.epoch == 0:
         return {}
-    curve: list[float | None] = []
-    for row in learned.metrics:
-        accuracy = row["validation_accuracy"]
-        if accuracy is None or math.isnan(accuracy):
-            curve.append(None)
-        else:
-            curve.append(round(100 * accuracy, 2))
+    accuracies = nan_to_null([row["validation_accuracy"] for row in learned.metrics])
+    curve = [None if each is None else round(100 * each, 2) for each in accuracies]
     snapshot = learned.epoch - 1
     n_clusters = learned.metrics[snapshot]["n_clusters"]
     return {"accuracy": curve[snapshot], "n_clusters": n_clusters, "curve": curve}
@@ -154,8 +147,8 @@ def _collapse(learned: Representation) -> dict[str, object] | None:
     statistics = collapse_statistics(learned.embeddings)
     warning = describe_collapse(statistics)
     # A bank is filled at the start of an epoch: the first one shows the untrained head.
-    if not warning and len(learned.metrics) > 1:
-        warning = describe_collapse(learned.metrics[-1])
+    if len(learned.metrics) > 1:
+        warning = warning or describe_collapse(learned.metrics[-1])
     return {
         "mean_cosine": round(statistics["bank_cosine"], 6),
         "rank": round(statistics["bank_rank"], 2),

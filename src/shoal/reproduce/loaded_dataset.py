@@ -12,15 +12,15 @@ import numpy as np
 import torch
 
 from shoal.arrays import UNLABELED, Bools, Ints
-from shoal.checksums import digest_names
 from shoal.data.benchmarks import Part, read_benchmark
+from shoal.data.benchmarks.benchmark import Benchmark
 from shoal.data.pixels import load_pixels
 from shoal.data.splits import hold_out_validation
 from shoal.encoders.embed import CROP_RATIO, ImageRows
 from shoal.methods.registry import get_method
 from shoal.methods.trunk import Trunk, trunk_key
 from shoal.reproduce.plan import Cell
-from shoal.reproduce.selection import select_by_hidden_labels, split_by_hidden_classes
+from shoal.reproduce.selection import select_by_hidden_labels, with_hidden_classes
 from shoal.training.task import Task
 from shoal.training.tokens import resident
 from shoal.training.validation import ValidationSet
@@ -43,25 +43,21 @@ class BenchmarkImages:
     """(N,) whether the true class is a known one; for scoring."""
     n_classes: int
     """The true K, for cells in which it is given."""
-    n_skipped: int
-    notes: tuple[str, ...]
-    split_sha256: str
-    """Checksum of the known/novel split."""
-    names_sha256: str
-    """Checksum of the images' names and labels."""
+    benchmark: Benchmark
+    """The part as it was read."""
 
 
+@dataclass(frozen=True, eq=False)
 class LoadedDataset:
     """A dataset on a device, with a cache of what the frozen trunk has computed.
 
     A part is decoded when it is first used.
     """
 
-    def __init__(self, dataset: str, root: Path, *, device: torch.device, input_size: int) -> None:
-        self.dataset = dataset
-        self.root = root
-        self.device = device
-        self.input_size = input_size
+    dataset: str
+    root: Path | str
+    device: torch.device
+    input_size: int
 
     @cached_property
     def trunk(self) -> Trunk:
@@ -92,7 +88,7 @@ class LoadedDataset:
             labels=labels,
             validation=validation,
             trains_on_validation=cell.setup != "inductive",
-            validation_set=self._validation_set(cell, validation),
+            validation_set=self._validation_set(validation) if cell.sees_hidden_labels else None,
             n_clusters=images.n_classes if is_k_given else None,
         )
         if cell.trained is None or get_method(cell.method).reads_images:
@@ -116,20 +112,17 @@ class LoadedDataset:
         share = cell.validation_share
         if cell.trained is None or cell.setup == "unsupervised" or share == 0:
             return None
-        labels = self.train.labels
+        groups = self.train.labels
         rng = np.random.default_rng(cell.trained.training.seed)
         if cell.sees_hidden_labels:
-            return split_by_hidden_classes(labels, self.train.truth, share=share, rng=rng)
-        return hold_out_validation(labels, share=share, rng=rng)
+            groups = with_hidden_classes(groups, self.train.truth)
+        return hold_out_validation(groups, share=share, rng=rng)
 
-    def _validation_set(self, cell: Cell, validation: Ints | None) -> ValidationSet | None:
-        """Return the images whose hidden labels choose the snapshot; None with the protocol
-        'paper'."""
-        if not cell.sees_hidden_labels:
-            return None
-        if cell.setup != "inductive":
+    def _validation_set(self, validation: Ints | None) -> ValidationSet:
+        """Return the images whose hidden labels choose the snapshot: in the inductive setup the
+        validation images, else the test part."""
+        if validation is None:
             return select_by_hidden_labels(self.test.pixels, self.test.truth, self.test.is_known)
-        assert validation is not None
         images = self.train
         return select_by_hidden_labels(
             images.pixels[validation], images.truth[validation], images.is_known[validation]
@@ -148,13 +141,10 @@ class LoadedDataset:
             truth=benchmark.truth.labels[decoded],
             is_known=benchmark.truth.is_known[decoded],
             n_classes=benchmark.n_clusters,
-            n_skipped=len(collection) - len(decoded),
-            notes=collection.notes,
-            split_sha256=benchmark.split.sha256,
-            names_sha256=digest_names(collection.names, collection.labels),
+            benchmark=benchmark,
         )
 
 
-def check_dataset(dataset: str, root: Path, part: Part) -> None:
+def check_dataset(dataset: str, root: Path | str, part: Part) -> None:
     """Refuse a part of a dataset with missing images; no image is decoded."""
     read_benchmark(dataset, root, part=part)

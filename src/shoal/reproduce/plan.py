@@ -66,23 +66,10 @@ class ReproduceOptions:
             raise UnknownName("protocol", self.protocol, PROTOCOLS)
         for name in self.methods:
             get_method(name)
-        for name in self.changes:
-            if plain_name(name) in FIXED_SETTINGS:
-                raise UsageError(
-                    f"--set {name}: is set by another option or by the rows of the table; "
-                    "see shoal reproduce --help"
-                )
         if self.input_size is not None and self.input_size < 1:
             raise UsageError(
                 f"--input-size: found {self.input_size}, expected a number of pixels, 1 or more"
             )
-
-    @property
-    def suffix(self) -> str:
-        """The end of file names: empty for the protocol 'paper'."""
-        if self.protocol == "paper":
-            return ""
-        return f"_{self.protocol}"
 
     def rows_to_run(self, experiment: Experiment) -> list[TableRow]:
         """Return the rows of a table that are run rather than only quoted from the paper."""
@@ -114,18 +101,13 @@ class Cell:
         return self.settings if isinstance(self.settings, TrainedSettings) else None
 
     @property
-    def seed(self) -> int | None:
-        """The seed of the training; None for a method that does not train."""
-        return None if self.trained is None else self.trained.training.seed
-
-    @property
     def sees_hidden_labels(self) -> bool:
         """Whether hidden labels choose the snapshot and K.
 
         Without training or without labels there is nothing to choose.
         """
         has_choice = self.trained is not None and self.setup != "unsupervised"
-        return has_choice and self.protocol == "reference"
+        return self.protocol == "reference" and has_choice
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -142,40 +124,21 @@ class Cell:
             return encoder.input_format.size
         return self.settings.input_size
 
-    @property
-    def training(self) -> dict[str, object]:
-        """Everything that must be equal for two cells to share a training."""
-        return {
-            "dataset": self.dataset,
-            "method": self.method,
-            "settings": to_dict(self.settings),
-            "setup": self.setup,
-            "selection": self.selection,
-            "validation_share": self.validation_share,
-            "protocol": self.protocol,
-        }
-
-    @property
-    def identity(self) -> dict[str, object]:
-        """Everything that the result depends on besides images and code."""
-        return self.training | {
-            "clustering": self.clustering,
-            "clustering_settings": to_dict(self.clustering_settings),
-            "n_clusters": self.n_clusters,
-        }
-
     @cached_property
     def training_key(self) -> str:
-        """A checksum of `training`."""
-        return _digest(self.training)
+        """A checksum of everything that must be equal for two cells to share a training."""
+        training = to_dict(self)
+        for name in ("clustering", "clustering_settings", "n_clusters"):
+            del training[name]
+        return _digest(training)
 
     @cached_property
     def key(self) -> str:
-        """The name of the cell's file: readable words, then a checksum of its identity."""
+        """The name of the cell's file: readable words, then a checksum of all fields."""
         words = [self.dataset, self.method, self.clustering, self.n_clusters]
         if self.protocol != "paper":
             words.append(self.protocol)
-        return "_".join([*words, _digest(self.identity)])
+        return "_".join([*words, _digest(to_dict(self))])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -201,37 +164,30 @@ class Plan:
 
 
 def check_changes(experiments: Sequence[Experiment], options: ReproduceOptions) -> None:
-    """Refuse a change of a setting that no row of these tables has: it would have no effect."""
-    methods = {
-        method
-        for experiment in experiments
-        for row in options.rows_to_run(experiment)
-        for method in row.methods
-    }
+    """Refuse a change of a setting that the rows of these tables determine, or that none has."""
+    rows = [row for experiment in experiments for row in options.rows_to_run(experiment)]
+    methods = {method for row in rows for method in row.methods}
+    fixed = FIXED_SETTINGS.union(*(row.changes for row in rows))
     for name in options.changes:
+        if plain_name(name) in fixed:
+            raise UsageError(
+                f"--set {name}: is set by another option or by the rows; leave it out, "
+                "or run another table with it"
+            )
         owners = {method for method in METHODS if has_setting(method, name)}
         if owners and not owners & methods:
-            tables = ", ".join(experiment.name for experiment in experiments)
-            raise UsageError(f"--set {name}: no row of {tables} has this setting; leave it out")
+            raise UsageError(f"--set {name}: no row of these tables has this setting; leave it out")
 
 
 def make_plan(
     experiment: Experiment, datasets: Sequence[str], seeds: Sequence[int], options: ReproduceOptions
 ) -> Plan:
     """Return the cells of an experiment."""
-    if not seeds:
-        raise UsageError("--seeds: found none, expected one or more, as in 0,1,2")
-    if len(set(seeds)) < len(seeds):
-        raise UsageError(f"--seeds: found a repeated seed in {', '.join(map(str, seeds))}")
+    if not seeds or len(set(seeds)) < len(seeds):
+        found = ", ".join(map(str, seeds)) or "none"
+        raise UsageError(f"--seeds: found {found}, expected different seeds, as in 0,1,2")
     for seed in seeds:
         check_seed(seed)
-    varied = {name for row in experiment.rows for name in row.changes}
-    for name in options.changes:
-        if plain_name(name) in varied:
-            raise UsageError(
-                f"--set {name}: the rows of Table {experiment.name} differ in it; leave it out, "
-                "or run another table with it"
-            )
     grid = {}
     for dataset in datasets:
         for row in options.rows_to_run(experiment):

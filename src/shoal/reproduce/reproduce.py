@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from shoal.data.benchmarks import get_facts
+from shoal.data.benchmarks import BENCHMARKS, get_facts
 from shoal.distributed import is_main
 from shoal.errors import UsageError
 from shoal.files import write_text
@@ -14,7 +14,8 @@ from shoal.reproduce.cell_results import Result
 from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.plan import Plan, ReproduceOptions, check_changes, make_plan
 from shoal.reproduce.runner import Runner
-from shoal.reproduce.tables import Record, build_table, to_csv, to_latex, to_markdown, unique
+from shoal.reproduce.tables import Record, build_table, to_latex, to_markdown
+from shoal.runs import csv_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ def reproduce(
     *,
     device: torch.device,
     seeds: Sequence[int] = (0,),
-    options: ReproduceOptions | None = None,
+    options: ReproduceOptions,
     log: Callable[[str], None] | None = None,
 ) -> list[Reproduction]:
     """Run tables of the paper on benchmarks in `roots` and write them into `out`.
@@ -47,22 +48,18 @@ def reproduce(
     there is no result at all, its error is raised. Several processes share every training and
     clustering; the main one writes, and the others return an empty list.
     """
-    experiments = [get_experiment(name) for name in names]
-    experiments = list({experiment.name: experiment for experiment in experiments}.values())
+    experiments = [get_experiment(name) for name in dict.fromkeys(names)]
     if not roots:
-        known = unique(name for experiment in experiments for name in experiment.datasets)
-        raise UsageError(f"reproduce: no --root DATASET=FOLDER; datasets: {', '.join(known)}")
+        raise UsageError(f"reproduce: no --root DATASET=FOLDER; datasets: {', '.join(BENCHMARKS)}")
     for dataset in roots:
         get_facts(dataset)
-    options = options or ReproduceOptions()
     check_changes(experiments, options)
     plans = []
     for experiment in experiments:
         # In the order of the paper's columns, then datasets that the paper does not have.
         columns = sorted(roots, key=lambda name: (*experiment.datasets, name).index(name))
         plans.append(make_plan(experiment, columns, seeds, options))
-    folders = {name: Path(root) for name, root in roots.items()}
-    runner = Runner(folders, Path(out), device=device, log=log or (lambda text: None))
+    runner = Runner(roots=roots, out=Path(out), device=device, log=log or (lambda text: None))
     results = runner.run_cells([cell for plan in plans for cell in plan.cells])
     if not is_main():
         return []
@@ -75,11 +72,15 @@ def _write(runner: Runner, plan: Plan, results: Mapping[str, Result]) -> Reprodu
     failures = {key: str(error) for key, error in runner.failed.items() if key in keys}
     table = build_table(plan, results, failures)
     text = to_markdown(table)
-    file = runner.out / f"table{plan.experiment.name}{plan.options.suffix}.md"
+    name = f"table{plan.experiment.name}"
+    if plan.options.protocol != "paper":
+        name += f"_{plan.options.protocol}"
     contents = {
-        file: text,
-        file.with_suffix(".tex"): to_latex(table),
-        file.with_suffix(".csv"): to_csv(table.records),
+        runner.out / f"{name}.md": text,
+        runner.out / f"{name}.tex": to_latex(table),
+        runner.out / f"{name}.csv": csv_text(
+            list(table.records[0]), [list(record.values()) for record in table.records]
+        ),
     }
     for path, content in contents.items():
         write_text(path, content)

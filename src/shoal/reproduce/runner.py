@@ -4,55 +4,48 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
 
 from shoal.arrays import UNLABELED
+from shoal.clustering.matching import gcd_accuracy
 from shoal.distributed import ProcessLost, barrier, in_lockstep, is_main
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import check_directions, is_out_of_memory
-from shoal.errors import DataError, MissingError, ShoalError, TooFewDistinct
+from shoal.errors import MissingError, ShoalError
 from shoal.files import make_folder, write_text
 from shoal.methods.clusters import Discovery, Representation, nearest_clusters
 from shoal.methods.registry import get_method
-from shoal.reproduce.cell_results import Result, describe, read_result, recall, score
+from shoal.reproduce.cell_results import Result, describe, read_result, recall
 from shoal.reproduce.clusterings import cluster_after, estimate_k
 from shoal.reproduce.experiments import FIXED_SHIFTS
 from shoal.reproduce.loaded_dataset import LoadedDataset, check_dataset
 from shoal.reproduce.plan import Cell
 from shoal.training.checkpoint import is_finished
-from shoal.training.collapse import collapse_statistics, describe_collapse
 from shoal.training.task import Task
 
 
+@dataclass(eq=False, kw_only=True)
 class Runner:
     """Runs cells into a folder; finished ones are read instead.
 
     The checkpoints of every training are stored there: an interrupted training is resumed, and a
-    finished one is used by later cells. `failed` holds the errors of failed cells by key; the next
-    call runs them again.
+    finished one is used by later cells.
     """
 
-    def __init__(
-        self,
-        roots: Mapping[str, Path],
-        out: Path,
-        *,
-        device: torch.device,
-        log: Callable[[str], None],
-    ) -> None:
-        self.roots = roots
-        self.out = out
-        self.device = device
-        self.log = log
-        self.failed: dict[str, ShoalError] = {}
-        self._loaded: LoadedDataset | None = None
-        make_folder(out / "cells")
+    roots: Mapping[str, Path | str]
+    out: Path
+    device: torch.device
+    log: Callable[[str], None]
+    failed: dict[str, ShoalError] = field(default_factory=dict)
+    """The errors of failed cells by key; the next call runs them again."""
+    _loaded: LoadedDataset | None = None
 
     def run_cells(self, cells: Iterable[Cell]) -> dict[str, Result]:
         """Run the cells without a result, and return the results of all of them by key."""
+        make_folder(self.out / "cells")
         wanted = {cell.key: cell for cell in cells}
         results = self._read(wanted.values())
         missing = [cell for key, cell in wanted.items() if key not in results]
@@ -71,18 +64,22 @@ class Runner:
 
     def _read(self, cells: Iterable[Cell]) -> dict[str, Result]:
         """Return the results of those cells that are finished, by key."""
-        files = {cell.key: self._file(cell) for cell in cells}
-        return {key: read_result(file) for key, file in files.items() if file.exists()}
+        finished = [cell for cell in cells if self._file(cell).exists()]
+        return {cell.key: read_result(self._file(cell)) for cell in finished}
 
     def _check_inputs(self, cells: list[Cell]) -> None:
         """Read all lists of images and load every encoder, to fail early if one is missing."""
         parts = {(cell.dataset, part) for cell in cells for part in cell.parts}
         for dataset, part in sorted(parts):
             check_dataset(dataset, self.roots[dataset], part)
-        encoders: dict[tuple[str, int | None, int | None], None] = {}
-        for cell in cells:
-            n_tail_blocks = None if cell.trained is None else cell.trained.n_tail_blocks
-            encoders[cell.settings.encoder, n_tail_blocks, cell.settings.input_size] = None
+        encoders = dict.fromkeys(
+            (
+                cell.settings.encoder,
+                None if cell.trained is None else cell.trained.n_tail_blocks,
+                cell.settings.input_size,
+            )
+            for cell in cells
+        )
         for name, n_tail_blocks, input_size in encoders:
             load_encoder(name, n_tail_blocks=n_tail_blocks, input_size=input_size)
 
@@ -102,19 +99,13 @@ class Runner:
             try:
                 with in_lockstep():
                     self._finish(cell, learned, task, loaded, seconds)
-            except TooFewDistinct as error:
-                collapse = describe_collapse(collapse_statistics(learned.embeddings))
-                if collapse:
-                    error = TooFewDistinct(f"{collapse}; {error}")
-                self._skip([cell], error)
             except Exception as error:
                 self._skip([cell], error)
 
     def _skip(self, cells: list[Cell], error: Exception) -> None:
         """Log an error and continue without these cells; raise one that would affect every cell."""
-        causes = [each for each in (error, error.__cause__) if isinstance(each, Exception)]
         is_fatal = isinstance(error, MissingError | OSError | MemoryError | ProcessLost)
-        if is_fatal or any(map(is_out_of_memory, causes)):
+        if is_fatal or is_out_of_memory(error.__cause__ or error):
             raise error
         if not isinstance(error, ShoalError):
             wrapped = ShoalError(f"{type(error).__name__}: {error}")
@@ -126,9 +117,7 @@ class Runner:
 
     def _load(self, cell: Cell) -> LoadedDataset:
         """Return the images of a cell; one dataset at a time is in memory."""
-        size = cell.input_size
-        if size is None:
-            size = load_encoder(cell.settings.encoder).input_format.size
+        size = cell.input_size or load_encoder(cell.settings.encoder).input_format.size
         loaded = self._loaded
         if loaded is None or (loaded.dataset, loaded.input_size) != (cell.dataset, size):
             self._loaded = None  # free its memory first
@@ -140,27 +129,16 @@ class Runner:
 
     def _learn(self, cell: Cell, loaded: LoadedDataset) -> tuple[Task, Representation, float]:
         """Train or embed; return the task, the representation, and the seconds over all calls."""
-        folder = None
-        step = "embedding"
-        is_trained = False
-        if cell.trained is not None:
-            folder = self.out / "trainings" / f"{cell.dataset}_{cell.method}_{cell.training_key}"
-            step = "training"
-            is_trained = is_finished(folder)
-        task = loaded.task(cell, with_pool=not is_trained)
-        self.log(f"{cell.dataset}, {cell.method}: {step}")
+        folder = self.out / "trainings" / f"{cell.dataset}_{cell.method}_{cell.training_key}"
+        task = loaded.task(cell, with_pool=not is_finished(folder))
+        self.log(f"{cell.dataset}, {cell.method}: learning embeddings")
         start = time.monotonic()
         learned = get_method(cell.method).represent(
-            task, cell.settings, device=self.device, folder=folder, resume=folder is not None
+            task, cell.settings, device=self.device, folder=folder, resume=True
         )
-        try:
-            # Images too small for an encoder have features of zeros only.
-            is_zero = (learned.embeddings == 0).all(dim=1)
-            check_directions(is_zero, loaded.train.names, loaded.input_size)
-        except DataError as error:
-            raise DataError(f"{cell.dataset}, {cell.method}: {error}") from error
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        # Images too small for an encoder have features of zeros only.
+        is_zero = (learned.embeddings == 0).all(dim=1)
+        check_directions(is_zero, loaded.train.names, loaded.input_size)
         epoch_seconds = sum(row["seconds"] for row in learned.metrics)
         return task, learned, max(time.monotonic() - start, epoch_seconds)
 
@@ -174,29 +152,19 @@ class Runner:
     ) -> None:
         """Cluster, score and write the result."""
         start = time.monotonic()
-        result = self._cluster_and_score(cell, learned, task, loaded)
-        seconds_clustering = time.monotonic() - start
-        result |= describe(cell, learned, loaded.train, self.device)
-        result["seconds_training"] = round(seconds, 1)
-        result["seconds_clustering"] = round(seconds_clustering, 1)
-        if is_main():
-            write_text(self._file(cell), json.dumps(result, indent=1) + "\n")
-        scores = " / ".join(f"{value:.1f}" for value in result["accuracy"].values())
-        times = f"{seconds:.0f} s training, {seconds_clustering:.0f} s clustering"
-        self.log(f"{cell.key}: {scores} at K = {result['n_clusters']} ({times})")
-
-    def _cluster_and_score(
-        self, cell: Cell, learned: Representation, task: Task, loaded: LoadedDataset
-    ) -> Result:
         if cell.n_clusters == "estimated" and cell.selection == "given":
             learned = estimate_k(learned, task, cell.settings.inference.rule)
         found = self._cluster(cell, learned, task, loaded)
         images = loaded.test if cell.setup == "inductive" else loaded.train
         is_scored = (images.labels == UNLABELED) | (cell.setup == "unsupervised")
+        accuracy = gcd_accuracy(
+            images.truth[is_scored], found.clusters[is_scored], images.is_known[is_scored]
+        )
         accuracies = [value for value in found.accuracies if not math.isnan(value)]
         true_k = images.n_classes
-        return {
-            "accuracy": score(found.clusters, images, is_scored),
+        result: Result = describe(cell, learned, loaded.train, self.device)
+        result |= {
+            "accuracy": {name: 100 * share for name, share in asdict(accuracy).items()},
             "n_clusters": found.n_clusters,
             "true_n_clusters": true_k,
             "n_clusters_error": 100 * abs(found.n_clusters - true_k) / true_k,
@@ -204,7 +172,12 @@ class Runner:
             "n_shifts": found.n_shifts,
             "labeled_accuracies": [round(100 * value, 2) for value in accuracies],
             "recall": recall(learned.embeddings, loaded.train),
+            "seconds_training": round(seconds, 1),
+            "seconds_clustering": round(time.monotonic() - start, 1),
         }
+        if is_main():
+            write_text(self._file(cell), json.dumps(result, indent=1) + "\n")
+        self.log(f"{cell.key}: {accuracy} at K = {found.n_clusters}")
 
     def _cluster(
         self, cell: Cell, learned: Representation, task: Task, loaded: LoadedDataset

@@ -5,25 +5,18 @@ from, misprints of the paper, and remarks on images and training runs. In the CS
 each number was obtained.
 """
 
-import csv
-import io
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from operator import attrgetter
 
 from shoal.data.benchmarks import BENCHMARKS
-from shoal.reproduce.cell_results import Result
-from shoal.reproduce.paper import MISPRINTS, PAPER
-from shoal.reproduce.plan import INDUCTIVE_SHARE, PROTOCOLS, VALIDATION_SHARE, Cell, Plan
-from shoal.settings import to_dict
+from shoal.methods.method import MethodSettings
+from shoal.reproduce.cell_results import COLUMNS, Result, numbers
+from shoal.reproduce.paper import MISPRINTS, paper_numbers
+from shoal.reproduce.plan import PROTOCOLS, Cell, Plan
 from shoal.words import count, plural
-
-COLUMNS: dict[str, tuple[str, ...]] = {
-    "accuracy": ("All", "Known", "Novel"),
-    "recall": ("All", "Labeled", "Unlabeled"),
-    "all": ("All",),
-    "n_clusters": ("K", "Err %"),
-}
 
 REPORTED_SETTINGS = (
     "loss.denominator",
@@ -42,9 +35,8 @@ _LATEX = str.maketrans(
     {
         **{sign: f"\\{sign}" for sign in "%_&#${}"},
         **{"|": "$|$", "\\": "$\\backslash$", "~": "$\\sim$", "^": "\\^{}", "±": "$\\pm$"},
-        **{"–": "--", "…": "\\ldots{}", "α": "$\\alpha$", "λ": "$\\lambda$", "δ": "$\\delta$"},
-        **{"σ": "$\\sigma$", "τ": "$\\tau$", "→": "$\\to$", "<": "$<$", ">": "$>$"},
-        **{"≤": "$\\le$", "≥": "$\\ge$", "²": "$^2$", "×": "$\\times$"},
+        **{"–": "--", "…": "\\ldots{}", "α": "$\\alpha$", "λ": "$\\lambda$"},
+        **{"<": "$<$", ">": "$>$", "×": "$\\times$"},
     }
 )
 """LaTeX for characters that have a special meaning there or are missing in its fonts."""
@@ -72,44 +64,42 @@ def build_table(plan: Plan, results: Mapping[str, Result], failures: Mapping[str
     """Return a table of results, and of failures, by cell key."""
     experiment = plan.experiment
     columns = COLUMNS[experiment.measure]
+    papers = paper_numbers(experiment.name, experiment.datasets)
     misprints = MISPRINTS.get(experiment.name, ())
-    rows: dict[str, list[str]] = {}
+    rows: dict[str, list[str]] = {row.name: [] for row in experiment.rows}
     records: list[Record] = []
     remarks: list[str] = []
     choices: dict[str, Record] = {}
-    for row in experiment.rows:
-        rows[row.name] = []
-        for dataset in plan.datasets:
-            cells = plan.grid.get((row.name, dataset), ())
-            found = {cell.key: results[cell.key] for cell in cells if cell.key in results}
-            cell_remarks = find_remarks(row.name, dataset, cells, found, failures)
-            remarks += cell_remarks
-            choice = dict.fromkeys((*CHOICES, "epochs", "input_size"))
-            if cells:
-                choice = describe_choices(cells[0], found.values())
-                choices.setdefault(row.name, choice)
-            ours = [_values(experiment.measure, result) for result in found.values()]
-            paper = PAPER.get(experiment.name, {}).get(row.name, {}).get(dataset)
-            for index, column in enumerate(columns):
-                mean, spread = mean_and_spread([values[index] for values in ours])
-                printed = paper[index] if paper else None
-                rows[row.name].append(_text(mean, spread, printed, experiment.measure))
-                record: Record = {
-                    "table": experiment.name,
-                    "row": row.name,
-                    "dataset": dataset,
-                    "column": column,
-                    "ours": mean,
-                    "spread": spread,
-                    "n_seeds": len(found),
-                    "paper": printed,
-                    "encoder": plan.encoder,
-                    "protocol": plan.options.protocol,
-                    "images": max((each.get("images", 0) for each in found.values()), default=None),
-                    "remarks": " ".join(cell_remarks) or None,
-                    "misprints": " ".join(misprints) or None,
-                }
-                records.append(record | choice)
+    for row, dataset in product(experiment.rows, plan.datasets):
+        cells = plan.grid.get((row.name, dataset), ())
+        found = {cell.key: results[cell.key] for cell in cells if cell.key in results}
+        cell_remarks = find_remarks(row.name, dataset, cells, found, failures)
+        remarks += cell_remarks
+        choice = dict.fromkeys((*CHOICES, "epochs", "input_size"))
+        if cells:
+            choice = describe_choices(cells[0], found.values())
+            choices.setdefault(row.name, choice)
+        ours = [numbers(experiment.measure, result) for result in found.values()]
+        printed = papers.get(row.name, {}).get(dataset, [None] * len(columns))
+        for column, paper, *values in zip(columns, printed, *ours, strict=True):
+            mean, spread = mean_and_spread(values)
+            rows[row.name].append(_text(mean, spread, paper, experiment.measure))
+            record: Record = {
+                "table": experiment.name,
+                "row": row.name,
+                "dataset": dataset,
+                "column": column,
+                "ours": mean,
+                "spread": spread,
+                "n_seeds": len(found),
+                "paper": paper,
+                "encoder": plan.encoder,
+                "protocol": plan.options.protocol,
+                "images": max((each["images"] for each in found.values()), default=None),
+                "remarks": " ".join(cell_remarks) or None,
+                "misprints": " ".join(misprints) or None,
+            }
+            records.append(record | choice)
     notes = [*_plan_notes(plan), *choice_notes(choices), *misprints]
     return Table(
         title=_title(plan),
@@ -160,23 +150,18 @@ def to_latex(table: Table) -> str:
     return "\n".join(lines)
 
 
-def to_csv(records: Sequence[Record]) -> str:
-    """Return a line per record under a header of their keys."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(records[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return buffer.getvalue()
-
-
 def describe_choices(cell: Cell, results: Iterable[Result] = ()) -> Record:
     """Describe a cell: its settings, where K comes from, and which snapshot is used."""
-    settings = _flatten(to_dict(cell.clustering_settings)) | _flatten(to_dict(cell.settings))
-    reported = [f"{name}={settings[name]}" for name in REPORTED_SETTINGS if name in settings]
+    reported = []
+    for name in REPORTED_SETTINGS:
+        values = [_setting(each, name) for each in (cell.settings, cell.clustering_settings)]
+        found = [value for value in values if value is not None]
+        if found:
+            reported.append(f"{name}={found[0]}")
     epochs = None
     if cell.trained is not None:
         epochs = cell.trained.training.epochs
-    sources = {result["n_clusters_source"] for result in results if "n_clusters_source" in result}
+    sources = {result["n_clusters_source"] for result in results}
     return {
         "settings": ", ".join(reported),
         "k_rule": " or ".join(sorted(sources)),
@@ -193,13 +178,13 @@ def choice_notes(choices: Mapping[str, Record]) -> list[str]:
     """
     notes = []
     for name, title in CHOICES.items():
-        rows_by_text: dict[str, list[str]] = {}
-        for row, choice in choices.items():
-            if choice[name]:
-                rows_by_text.setdefault(str(choice[name]), []).append(row)
-        texts = list(rows_by_text)
+        chosen = {row: str(choice[name]) for row, choice in choices.items() if choice[name]}
+        texts = unique(chosen.values())
         if len(texts) > 1:
-            texts = [f"{text} ({' | '.join(rows)})" for text, rows in rows_by_text.items()]
+            texts = [
+                f"{text} ({' | '.join(row for row in chosen if chosen[row] == text)})"
+                for text in texts
+            ]
         if texts:
             notes.append(f"{title}: {'; '.join(texts)}.")
     return notes
@@ -215,17 +200,15 @@ def find_remarks(
     """Return sentences about skipped images, missing seeds, and failed or collapsed trainings."""
     title = BENCHMARKS[dataset].title
     found = results.values()
-    remarks = unique(f"{title}: {note}." for result in found for note in result.get("notes", ()))
-    n_skipped = max((result.get("images_skipped", 0) for result in found), default=0)
+    remarks = unique(f"{title}: {note}." for result in found for note in result["notes"])
+    n_skipped = max((result["images_skipped"] for result in found), default=0)
     if n_skipped:
         remarks.append(f"{title}: {count(n_skipped, 'image')} could not be decoded.")
-    if 0 < len(results) < len(cells):
-        remarks.append(f"{row}, {title}: {len(results)} of {len(cells)} seeds.")
     for cell in cells:
         name = f"{row}, {title}"
-        if cell.seed is not None:
-            name += f", seed {cell.seed}"
-        collapse = results.get(cell.key, {}).get("collapse")
+        if cell.trained is not None:
+            name += f", seed {cell.trained.training.seed}"
+        collapse = results[cell.key]["collapse"] if cell.key in results else None
         if collapse and collapse["warning"]:
             remarks.append(f"{name}: {collapse['warning']}.")
         if cell.key in failures:
@@ -247,14 +230,6 @@ def mean_and_spread(values: Sequence[float]) -> tuple[float | None, float | None
     return statistics.fmean(values), statistics.stdev(values)
 
 
-def _values(measure: str, result: Result) -> list[float]:
-    """Return the numbers of a cell in the columns of a table."""
-    if measure == "n_clusters":
-        return [result["n_clusters"], result["n_clusters_error"]]
-    scores = result["recall"] if measure == "recall" else result["accuracy"]
-    return [scores[name.lower()] for name in COLUMNS[measure]]
-
-
 def _text(mean: float | None, spread: float | None, paper: float | None, measure: str) -> str:
     """Return text such as '52.6 ± 0.4 (68.2)', with a dash for a cell that was not run."""
     style = "g" if measure == "n_clusters" else ".1f"
@@ -272,15 +247,12 @@ def _escape(text: str) -> str:
     return text.translate(_LATEX)
 
 
-def _flatten(settings: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Return nested settings by dotted name."""
-    flat: dict[str, object] = {}
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            flat |= _flatten(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
+def _setting(settings: MethodSettings, name: str) -> object:
+    """Return a setting by its dotted name; None if there is none."""
+    try:
+        return attrgetter(name)(settings)
+    except AttributeError:
+        return None
 
 
 def _title(plan: Plan) -> str:
@@ -315,8 +287,8 @@ def _plan_notes(plan: Plan) -> list[str]:
         selection = "no labels to choose by: K given, last snapshot, fixed number of shifts"
     else:
         selection = PROTOCOLS[protocol]
-        share = INDUCTIVE_SHARE if "inductive" in setups else VALIDATION_SHARE
-        if protocol == "paper" or "inductive" in setups:
+        share = max((cell.validation_share for cell in plan.cells), default=0)
+        if share:
             selection += f"; {share:.0%} of the images are held out to choose snapshot and K"
             selection += ", if the method needs to choose them"
     return [

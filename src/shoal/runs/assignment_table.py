@@ -21,7 +21,7 @@ from shoal.boxes import BOX_COLUMNS
 from shoal.errors import DataError, missing_package
 from shoal.files import atomic_file
 from shoal.runs import file_parts
-from shoal.runs.file_parts import count_parts, part_files, part_glob, part_name
+from shoal.runs.file_parts import part_files, part_glob, part_names
 from shoal.runs.rows import (
     DECIMALS,
     Assignment,
@@ -40,7 +40,7 @@ TABLE_PARTS = part_glob(PARQUET)
 HINTS = get_type_hints(Assignment)
 
 BLOCK_ROWS = 65_536
-"""Rows in memory while a table or array is written."""
+"""Rows in a group of a Parquet table, and in memory while an array is written."""
 
 NO_CATEGORY = UNLABELED
 """The category id of an image without a category."""
@@ -65,38 +65,28 @@ def write_parquet(folder: Path, rows: Iterable[Assignment], n_rows: int) -> None
         file.unlink()
     if not _has_pyarrow():
         return
-    n_parts = count_parts(n_rows)
-    if n_parts < 2:
-        _write_part(folder / PARQUET, list(rows), is_whole=True)
-        return
     source = iter(rows)
-    for part in range(n_parts):
-        file = folder / part_name(PARQUET, part, n_parts)
-        _write_part(file, islice(source, file_parts.PART_ROWS), is_whole=False)
+    for name in part_names(PARQUET, n_rows):
+        _write_part(folder / name, list(islice(source, file_parts.PART_ROWS)))
 
 
-def _write_part(file: Path, rows: Iterable[Assignment], *, is_whole: bool) -> None:
+def _write_part(file: Path, rows: Sequence[Assignment]) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    with_boxes = is_whole and has_boxes(rows)
-    hints = HINTS | dict.fromkeys(BOX_COLUMNS, int) if with_boxes else HINTS
-    schema = pyarrow.schema(
-        [(name, pyarrow.from_numpy_dtype(hint)) for name, hint in hints.items()]
-    )
-    source = iter(rows)
-    with atomic_file(file) as out, pyarrow.parquet.ParquetWriter(out, schema) as writer:
-        while group := list(islice(source, BLOCK_ROWS)):
-            columns = []
-            for name, hint in HINTS.items():
-                values = [getattr(row, name) for row in group]
-                if hint is float and not is_whole:
-                    values = [round(value, DECIMALS) + 0.0 for value in values]  # never -0
-                columns.append(values)
-            if with_boxes:
-                boxes = [row.box or [None] * len(BOX_COLUMNS) for row in group]
-                columns += map(list, zip(*boxes, strict=True))
-            writer.write_table(pyarrow.table(columns, schema=schema))
+    is_whole = file.name == PARQUET
+    columns = {}
+    for name, hint in HINTS.items():
+        values = [getattr(row, name) for row in rows]
+        if hint is float and not is_whole:
+            values = [round(value, DECIMALS) + 0.0 for value in values]  # never -0
+        columns[name] = pyarrow.array(values, pyarrow.from_numpy_dtype(hint))
+    if is_whole and has_boxes(rows):
+        for name in BOX_COLUMNS:
+            values = [getattr(row.box, name, None) for row in rows]
+            columns[name] = pyarrow.array(values, pyarrow.int64())
+    with atomic_file(file) as out:
+        pyarrow.parquet.write_table(pyarrow.table(columns), out, row_group_size=BLOCK_ROWS)
 
 
 def table_files(folder: Path) -> list[Path]:

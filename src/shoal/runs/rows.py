@@ -13,6 +13,7 @@ import numpy as np
 from shoal.boxes import BOX_COLUMNS, Box, split_name
 from shoal.files import atomic_file
 from shoal.runs.run_files import damaged, read_text, split_table
+from shoal.settings import TYPE_NAMES
 
 UNCERTAIN_BELOW = 0.5
 """An image is uncertain if its confidence is below this."""
@@ -31,14 +32,6 @@ Columns = dict[str, Any]
 
 BOOLEANS = {"true": True, "false": False}
 """Values of lower-cased cells; spreadsheets write TRUE."""
-
-EXPECTED = {
-    bool: "true or false",
-    int: "an integer",
-    float: "a number",
-    tuple[str, ...]: "a JSON list of strings",
-}
-"""What is expected in a cell of each type."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -180,7 +173,8 @@ def read_columns(kind: type[Row], file: Path, names: Sequence[str] | None = None
             try:
                 values.append(_parse(hint, row[at]))
             except (ValueError, KeyError):
-                reason = f"{name}: found {row[at][:40]!r}, expected {EXPECTED[hint]}"
+                expected = TYPE_NAMES.get(hint, "a JSON list of texts")
+                reason = f"{name}: found {row[at][:40]!r}, expected {expected}"
                 raise damaged(file, reason, line) from None
         columns[name] = np.array(values, hint) if hint in (bool, int, float) else values
     return columns

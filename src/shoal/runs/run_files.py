@@ -78,7 +78,7 @@ def read_settings(file: Path) -> dict[str, Any]:
     text = read_text(file)
     with reading(file):
         settings = yaml.safe_load(text)
-    if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
+    if not isinstance(settings, dict):
         raise damaged(file, f"found {show(settings)}, expected settings by name")
     return settings
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from shoal.errors import DataError
 from shoal.files import atomic_file
 from shoal.runs import file_parts
-from shoal.runs.file_parts import count_parts, part_files, part_glob, part_name
+from shoal.runs.file_parts import part_files, part_glob, part_names
 from shoal.runs.run_files import reading
 
 THUMBNAILS = "thumbnails.zip"
@@ -46,25 +46,14 @@ Places = NDArray[np.uint32]
 
 
 def write_thumbnails(folder: Path, images: Iterable[bytes], n_images: int | None = None) -> None:
-    """Write a small WebP, PNG or JPEG per row, in row order; `n_images` is needed for parts."""
+    """Write a small WebP, PNG or JPEG per row, in row order; beyond a million with `n_images`."""
     drop_thumbnails(folder)
     source = enumerate(images)
-    n_parts = count_parts(n_images or 0)
-    if n_parts < 2:
-        _write(folder / THUMBNAILS, source)
-        return
-    for part in range(n_parts):
-        _write(
-            folder / part_name(THUMBNAILS, part, n_parts),
-            itertools.islice(source, file_parts.PART_ROWS),
-        )
-
-
-def _write(file: Path, images: Iterable[tuple[int, bytes]]) -> None:
-    with atomic_file(file) as opened, zipfile.ZipFile(opened, "w") as archive:
-        for row, image in images:
-            # A fixed date makes the bytes reproducible.
-            archive.writestr(zipfile.ZipInfo(f"{row:08d}"), image)
+    for name in part_names(THUMBNAILS, n_images or 0):
+        with atomic_file(folder / name) as file, zipfile.ZipFile(file, "w") as archive:
+            for row, image in itertools.islice(source, file_parts.PART_ROWS):
+                # A fixed date makes the bytes reproducible.
+                archive.writestr(zipfile.ZipInfo(f"{row:08d}"), image)
 
 
 def drop_thumbnails(folder: Path) -> None:

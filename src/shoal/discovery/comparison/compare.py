@@ -190,6 +190,9 @@ def discover_command(method: str, source: ImageSource, settings: Mapping[str, An
             options["changes"] = changes
         keywords = ", ".join(f"{name}={value!r}" for name, value in options.items())
         return f"shoal.discover(images, labels, {keywords})"
+    n_clusters = options.get("n_clusters")
+    if isinstance(n_clusters, tuple | list):
+        options["n_clusters"] = "-".join(map(str, n_clusters))
     words = ["shoal", "discover"]
     if source.images is not None:
         words.append(_as_typed(source.images))
@@ -218,9 +221,7 @@ def _changes_for(method: str, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_typed(value: object) -> str:
-    """Return a value as on a command line: a range as 30-50, an address with both its slashes."""
-    if isinstance(value, tuple | list):
-        return "-".join(map(str, value))
+    """Return a value as on a command line, an address with both its slashes."""
     if isinstance(value, os.PathLike):
         return str(as_address(value) or value)  # a Path drops one of them
     return str(value)

@@ -6,6 +6,7 @@ Shapes: J images whose labels are held out, in all repeats together.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +23,14 @@ from shoal.runs import COMPARED, Assignment, Run, csv_text, damaged
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EvaluatedMethod:
-    """The finished runs of a method, one per repeat, and the held-out images they get right."""
+    """A method, and the held-out images that its finished runs, one per repeat, get right."""
 
-    method: str
-    runs: tuple[Run, ...]
-    categories: tuple[str, ...] = ()
-    """The category of each held-out image."""
+    row: Row
+    """Its row of the table, without accuracy and rank."""
+    categories: Sequence[str]
+    """(J,) the category of each held-out image; empty if the method failed."""
     is_correct: Bools
     """(J,)"""
-    failed: str = ""
-
-    def row(self) -> Row:
-        """Return a row of the table, without its accuracy and rank."""
-        records = [run.provenance for run in self.runs]
-        return Row(
-            method=self.method,
-            title=title_of(self.method),
-            n_clusters=tuple(record["n_clusters"] for record in records),
-            seconds=sum(record["seconds"] for record in records) / len(records),
-            run=str(self.runs[0].path),
-            failed=self.failed,
-        )
 
 
 def run_folder(path: Path, method: str, repeat: int) -> Path:
@@ -52,28 +40,29 @@ def run_folder(path: Path, method: str, repeat: int) -> Path:
 
 def evaluate(path: Path, method: str, splits: Sequence[LabelSplit]) -> EvaluatedMethod | None:
     """Evaluate the runs of a method on the held-out labels; None if a run is not finished."""
-    runs = tuple(Run(run_folder(path, method, repeat)) for repeat in range(len(splits)))
+    runs = [Run(run_folder(path, method, repeat)) for repeat in range(len(splits))]
     if not all(run.is_finished for run in runs):
         return None
-    failures = [run.provenance["failed"] for run in runs if run.provenance.get("failed")]
-    if failures:
-        nothing = np.zeros(0, dtype=bool)
-        return EvaluatedMethod(method=method, runs=runs, is_correct=nothing, failed=failures[0])
-    categories: list[str] = []
-    is_correct = []
-    for run, split in zip(runs, splits, strict=True):
-        rows = run.assignments
-        if tuple(row.path for row in rows) != split.collection.names:
-            raise damaged(run.path / "assignments.csv", "its images are not those compared")
-        held_out = [rows[row] for row in split.rows]
-        categories += [row.category for row in held_out]
-        is_correct.append(find_correct(split, held_out))
-    return EvaluatedMethod(
+    records = [run.provenance for run in runs]
+    row = Row(
         method=method,
-        runs=runs,
-        categories=tuple(categories),
-        is_correct=np.concatenate(is_correct),
+        title=title_of(method),
+        n_clusters=tuple(record["n_clusters"] for record in records),
+        seconds=sum(record["seconds"] for record in records) / len(records),
+        run=str(runs[0].path),
+        failed=next((record["failed"] for record in records if record.get("failed")), ""),
     )
+    categories: list[str] = []
+    is_correct = [np.zeros(0, dtype=bool)]
+    if not row.failed:
+        for run, split in zip(runs, splits, strict=True):
+            rows = run.assignments
+            if tuple(row.path for row in rows) != split.collection.names:
+                raise damaged(run.path / "assignments.csv", "its images are not those compared")
+            held_out = [rows[index] for index in split.rows]
+            categories += [row.category for row in held_out]
+            is_correct.append(find_correct(split, held_out))
+    return EvaluatedMethod(row=row, categories=categories, is_correct=np.concatenate(is_correct))
 
 
 def find_correct(split: LabelSplit, rows: Sequence[Assignment]) -> Bools:
@@ -95,26 +84,22 @@ def rank_methods(
     evaluated: Sequence[EvaluatedMethod], splits: Sequence[LabelSplit], seed: int
 ) -> tuple[tuple[Row, ...], tuple[dict[str, Any], ...]]:
     """Return the rows of the table, best first and failed last, and each pair of methods."""
-    finished = [each for each in evaluated if not each.failed]
-    names = [each.method for each in finished]
+    finished = [each for each in evaluated if not each.row.failed]
+    finished.sort(key=lambda each: -each.is_correct.mean())
+    names = [each.row.method for each in finished]
     is_novel = np.concatenate([split.is_novel for split in splits])
     units = np.concatenate([split.units for split in splits])
     ranking = rank(np.stack([each.is_correct for each in finished]), units, is_novel, seed=seed)
-    order = ranking.order
     rows = []
     pairs = []
-    for place, index in enumerate(order):
-        is_correct = finished[index].is_correct
+    for index, each in enumerate(finished):
+        groups = (each.is_correct, each.is_correct[~is_novel], each.is_correct[is_novel])
         row = replace(
-            finished[index].row(),
-            accuracy=Accuracy(
-                float(ranking.accuracy[index]),
-                _mean(is_correct[~is_novel]),
-                _mean(is_correct[is_novel]),
-            ),
+            each.row,
+            accuracy=Accuracy(*map(_mean, groups)),
             interval=(float(ranking.low[index]), float(ranking.high[index])),
             ranks=ranking.rank_range(index),
-            ties=tuple(names[other] for other in order if ranking.is_tie[index, other]),
+            ties=tuple(compress(names, ranking.is_tie[index])),
         )
         rows.append(row)
         pairs += [
@@ -124,9 +109,9 @@ def rank_methods(
                 "interval": ranking.difference_interval[:, index, other].tolist(),
                 "is_tie": bool(ranking.is_tie[index, other]),
             }
-            for other in order[place + 1 :]
+            for other in range(index + 1, len(finished))
         ]
-    rows += [each.row() for each in evaluated if each.failed]
+    rows += [each.row for each in evaluated if each.row.failed]
     return tuple(rows), tuple(pairs)
 
 
@@ -140,9 +125,9 @@ def held_out_table(evaluated: Sequence[EvaluatedMethod], splits: Sequence[LabelS
         "is_novel": [_text(is_novel) for split in splits for is_novel in split.is_novel],
     }
     for each in evaluated:
-        if not each.failed:
-            columns[each.method] = each.categories
-            columns[f"{each.method}_correct"] = map(_text, each.is_correct)
+        if not each.row.failed:
+            columns[each.row.method] = each.categories
+            columns[f"{each.row.method}_correct"] = map(_text, each.is_correct)
     return csv_text(list(columns), zip(*columns.values(), strict=True))
 
 

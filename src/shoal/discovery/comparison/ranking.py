@@ -44,12 +44,6 @@ class Ranking:
     is_tie: Bools
     """(M, M) whether a difference is not significant, considering all pairs of the table."""
 
-    @property
-    def order(self) -> list[int]:
-        """The methods by accuracy, highest first."""
-        order: list[int] = np.argsort(-self.accuracy, kind="stable").tolist()
-        return order
-
     def rank_range(self, method: int) -> tuple[int, int]:
         """Return the best and the worst rank that a method may have; 1 is the first."""
         significant = self.difference[method] * ~self.is_tie[method]
@@ -123,22 +117,20 @@ def _ties(by_unit: Ints) -> Bools:
 def sign_flip_p(by_unit: Ints) -> float:
     """Return the two-sided p-value of the exact sign-flip test for differences (U,).
 
-    If two methods are equally good, the sign of each difference d is a coin toss. A toss of ±d has
-    the characteristic function cos(t d), and their sum the product of these; its inverse Fourier
-    transform is the distribution over all 2^U tosses. Units without a difference do not count.
+    If two methods are equally good, the sign of each difference is a coin toss. The distribution of
+    their sum over all 2^U tosses is built up difference by difference; zeros do not count.
     """
-    sizes, times = np.unique(np.abs(by_unit[by_unit != 0]), return_counts=True)
     observed = abs(int(by_unit.sum()))
     if observed == 0:
         return 1.0
-    largest = int(sizes @ times)  # sums lie in [-largest, largest]
-    n_sums = 2 * largest + 1
-    frequencies = np.arange(n_sums)
-    waves = np.ones(n_sums)
-    for size, n_times in zip(sizes.tolist(), times.tolist(), strict=True):
-        waves *= np.cos(2 * np.pi / n_sums * (frequencies * size % n_sums)) ** n_times
-    probabilities = np.fft.ifft(waves).real  # at index s of the sum s, at n_sums - s of -s
-    return float(np.clip(2 * probabilities[observed : largest + 1].sum(), 0, 1))
+    probabilities = np.ones(1)  # of the sums -n … n, where n is the sum of the sizes so far
+    sizes = np.abs(by_unit[by_unit != 0]).tolist()
+    for size in sizes:
+        shift = np.zeros(2 * size)
+        lower = np.append(probabilities, shift)
+        upper = np.append(shift, probabilities)
+        probabilities = (lower + upper) / 2
+    return min(1.0, 2 * float(probabilities[sum(sizes) + observed :].sum()))
 
 
 def are_significant(p_values: Floats) -> Bools:
