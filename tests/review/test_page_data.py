@@ -20,7 +20,7 @@ def test_an_action_in_words_names_its_categories(review: Review) -> None:
     assert words(review)[:4] == [
         "confirm 3 images of egret",
         "reject 2 images of gull, novel-001",
-        "flag 1 image without category",
+        "flag 1 image of no category",
         "flag 4 images of gull, egret, novel-001, …",
     ]
 

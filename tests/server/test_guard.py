@@ -45,10 +45,9 @@ def test_the_printed_address_gives_a_cookie_that_scripts_and_other_sites_do_not_
 ) -> None:
     status, body, headers = server.ask(f"/?token={server.token}", headers={"Cookie": None})
     assert (status, body, headers["location"]) == (303, b"", "/")
-    assert (
-        headers["set-cookie"]
-        == f"shoal-{server.port}={server.token}; Path=/; HttpOnly; SameSite=Lax"
-    )
+    cookie, *attributes = headers["set-cookie"].split("; ")
+    assert cookie == f"shoal-{server.port}={server.token}"
+    assert set(attributes) == {"Path=/", "HttpOnly", "SameSite=lax"}
 
 
 @pytest.mark.parametrize(
@@ -245,21 +244,9 @@ def test_on_another_address_the_name_of_the_machine_counts_and_no_other() -> Non
     ("host", "here"),
     [("0.0.0.0", "127.0.0.1"), ("0", "127.0.0.1"), ("::", "[::1]"), ("::0", "[::1]")],
 )
-def test_on_every_address_the_browser_here_and_others_get_one_that_works(
-    host: str, here: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """URLs use IP addresses, because a machine cannot know whether others resolve its name."""
+def test_on_every_address_the_browser_here_gets_one_that_works(host: str, here: str) -> None:
     access = Access(host=host, port=80)
     assert access.local_url == f"http://{here}:80/?token={access.token}"
-    shown = "fd00::7" if ":" in host else "10.0.0.7"
-    monkeypatch.setattr("shoal.server.guard._own_address", lambda host: shown)
-    name = f"[{shown}]" if ":" in shown else shown
-    assert access.url_by_address == f"http://{name}:80/?token={access.token}"
-    monkeypatch.setattr("shoal.server.guard._own_address", lambda host: "")
-    assert access.url_by_address == "", "there is no network"
-    assert Access(host="10.0.0.7", port=80).url_by_address == "", (
-        "it is in the address that is printed"
-    )
 
 
 def test_a_method_without_a_body_is_not_allowed_rather_than_too_long(server: Served) -> None:

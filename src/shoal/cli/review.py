@@ -78,8 +78,6 @@ def review(
             "not_applied": not_applied,
         }
         result(access.url, facts, as_json=json)
-        if by_address := access.url_by_address:
-            log(f"if this machine's name is unknown in the network: {by_address}")
         if not access.is_loopback:
             may = "see everything" if read_only else "change the review"
             log(f"note: anybody with this address can {may}; `ssh -L` needs no --host")

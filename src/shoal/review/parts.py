@@ -26,9 +26,6 @@ def parts_of(run: Run, state: State, category: int, n_parts: int) -> list[Ints]:
         raise UsageError(
             f"parts: found {n_parts}, expected 2 to {len(rows)}, the number of its images"
         )
-    proposed = proposed_split(state, category)
-    if n_parts == 2 and proposed is not None:
-        return labeled_first(state, category, proposed)
     return labeled_first(state, category, cut(linkage_of(run, state, rows), rows, n_parts))
 
 

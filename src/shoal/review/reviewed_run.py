@@ -18,7 +18,7 @@ from shoal.review.actions import CONFIRMED, MOVED, STATUSES
 from shoal.review.log import FILE
 from shoal.review.parts import proposed_split
 from shoal.review.review import OtherResult, Review
-from shoal.review.state import Record, State
+from shoal.review.state import Record, State, by_category
 from shoal.runs import (
     MIXED_FROM,
     NO_CATEGORY,
@@ -29,6 +29,7 @@ from shoal.runs import (
     column,
     read_vectors,
 )
+from shoal.runs.assignment_table import PartRows
 
 N_EXEMPLARS = 5
 
@@ -110,13 +111,8 @@ class ReviewedRun(Run):
         paths = self.column("path")
         outlier = np.nan_to_num(np.array(self.column("outlier_score"), dtype=np.float64))
         confidence = np.nan_to_num(np.array(self.column("confidence"), dtype=np.float64))
-        by_path = np.array(sorted(range(len(paths)), key=paths.__getitem__), dtype=np.int64)
-        # lexsort is stable: ties stay in the order of their paths
-        order = by_path[np.lexsort((-confidence[by_path], outlier[by_path]))]
-        rows: Ints = order[np.argsort(self.category_ids[order], kind="stable")]
-        ids, first = np.unique(self.category_ids[rows], return_index=True)
-        # Without images there are no ids, but np.split returns one part.
-        return dict(zip(ids.tolist(), np.split(rows, first[1:]), strict=False))
+        ranks = np.argsort(sorted(range(len(paths)), key=paths.__getitem__))
+        return by_category(self.category_ids, np.lexsort((ranks, -confidence, outlier)))
 
     def vectors(self, name: str) -> Floats:
         """Map `<name>.npy`, (N, D), into memory; refuse a damaged one."""
@@ -128,43 +124,27 @@ class ReviewedRun(Run):
 def reviewed_assignments(state: State) -> list[Assignment]:
     """Return the images with their present categories and the person who decided."""
     names = names_today(state)
-    today = {
-        column: [names.get(name, name) for name in state.columns[column]]
-        for column in ("label_given", "nearest_known", "second_category")
+    columns = dict(state.columns)
+    for key in ("label_given", "nearest_known", "second_category"):
+        columns[key] = [names.get(name, name) for name in columns[key]]
+    records = [state.records.get(number, NO_RECORD) for number in state.category.tolist()]
+    second = zip(columns["second_category"], records, strict=True)
+    decided = state.decided.tolist()
+    by = {0: ""} | {entry.seq: entry.by for entry in state.entries}
+    at = {0: ""} | {entry.seq: entry.at for entry in state.entries}
+    columns |= {
+        "path": state.paths,
+        "category_id": state.category,
+        "category": [record.name for record in records],
+        "is_novel": [record.is_novel for record in records],
+        "confidence": _confidence(state),
+        # both were merged, or a person moved the image there
+        "second_category": ["" if name == record.name else name for name, record in second],
+        "status": [STATUSES[status] for status in state.status.tolist()],
+        "classified_by": [by[seq] for seq in decided],
+        "classified_at": [at[seq] for seq in decided],
     }
-    confidence = _confidence(state).tolist()
-    rows = []
-    for row, path in enumerate(state.paths):
-        number = int(state.category[row])
-        decided = int(state.decided[row])
-        record = state.records.get(number, NO_RECORD)
-        second = today["second_category"][row]
-        if second == record.name:  # both were merged, or a person moved the image there
-            second = ""
-        by = ""
-        at = ""
-        if decided:
-            by = state.entry(decided).by
-            at = state.entry(decided).at
-        rows.append(
-            Assignment(
-                path=path,
-                label_given=today["label_given"][row],
-                category_id=number,
-                category=record.name,
-                is_novel=record.is_novel,
-                confidence=confidence[row],
-                outlier_score=float(state.columns["outlier_score"][row]),
-                nearest_known=today["nearest_known"][row],
-                nearest_known_similarity=float(state.columns["nearest_known_similarity"][row]),
-                is_apart=bool(state.columns["is_apart"][row]),
-                second_category=second,
-                status=STATUSES[int(state.status[row])],
-                classified_by=by,
-                classified_at=at,
-            )
-        )
-    return rows
+    return list(PartRows(columns))
 
 
 def reviewed_categories(state: State) -> list[Category]:
@@ -173,7 +153,6 @@ def reviewed_categories(state: State) -> list[Category]:
     names = names_today(state)
     typical = state.typical_order
     ordered = sorted(state.categories.items(), key=lambda item: (item[1].is_novel, item[0]))
-    is_labeled = np.array([bool(label) for label in state.columns["label_given"]], dtype=bool)
     parents = {category.category_id: category.parent for category in state.found}
     categories = []
     for number, record in ordered:
@@ -191,7 +170,7 @@ def reviewed_categories(state: State) -> list[Category]:
                 category=record.name,
                 is_novel=record.is_novel,
                 size=len(rows),
-                n_labeled=int(is_labeled[rows].sum()),
+                n_labeled=int(state.is_labeled[rows].sum()),
                 confidence=float(confidence[rows].mean()) if len(rows) else 0.0,
                 nearest_known=names.get(nearest, nearest),
                 nearest_known_similarity=similarity,

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from shoal.arrays import Floats, Ints
+from shoal.arrays import Bools, Floats, Ints
 from shoal.errors import UsageError
 from shoal.review.actions import MAX_NAME, Action, Entry, composed
 from shoal.runs import NO_CATEGORY, Run, check_columns, damaged, read_assignment_columns
@@ -57,6 +57,14 @@ class Change:
     """Whether two categories are marked as distinct."""
     notes: dict[int, str] = field(default_factory=dict)
     """Notes on images, by row; empty for none."""
+
+
+def by_category(ids: Ints, rows: Ints) -> dict[int, Ints]:
+    """Return rows by category, in their order; `ids` (N,) is the category of each image."""
+    rows = rows[np.argsort(ids[rows], kind="stable")]
+    numbers, first = np.unique(ids[rows], return_index=True)
+    # Without rows there are no categories, but np.split returns one part.
+    return dict(zip(numbers.tolist(), np.split(rows, first[1:]), strict=False))
 
 
 class State:
@@ -110,6 +118,11 @@ class State:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    @cached_property
+    def is_labeled(self) -> Bools:
+        """(N,) whether an image was given a label."""
+        return np.array([bool(label) for label in self.columns["label_given"]], dtype=bool)
 
     @cached_property
     def checksum(self) -> str:
@@ -210,6 +223,8 @@ class State:
 
     def name(self, category: int) -> str:
         """Return the name of a category, merged or not."""
+        if category == NO_CATEGORY:
+            return "no category"
         record = self.records.get(category)
         return f"category {category}" if record is None else record.name
 

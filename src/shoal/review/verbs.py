@@ -10,9 +10,9 @@ import numpy as np
 from shoal.arrays import Ints
 from shoal.errors import UnknownName, UsageError
 from shoal.review.actions import PREDICTED, Action, Entry, Group, assign, checked_name, create
-from shoal.review.parts import labeled_first, parts_of
+from shoal.review.parts import labeled_first, parts_of, proposed_split
 from shoal.review.review import Review
-from shoal.review.state import Conflict, State
+from shoal.review.state import Conflict, State, by_category
 from shoal.runs import NO_CATEGORY
 from shoal.words import first_few
 
@@ -38,13 +38,8 @@ def _whole(value: object) -> int | None:
 
 def grouped(state: State, rows: Ints) -> tuple[Group, ...]:
     """Return images grouped by the category they are in."""
-    rows = rows[np.argsort(state.category[rows], kind="stable")]
-    categories, starts = np.unique(state.category[rows], return_index=True)
-    parts = np.split(rows, starts[1:])
-    return tuple(
-        Group(category=category, rows=part)
-        for category, part in zip(categories.tolist(), parts, strict=False)  # no rows: one part
-    )
+    parts = by_category(state.category, rows)
+    return tuple(Group(category=category, rows=part) for category, part in parts.items())
 
 
 def _rows(state: State, images: Iterable[str]) -> Ints:
@@ -153,8 +148,12 @@ def split(
                 raise UsageError(
                     f"parts: found {str(parts)[:40]!r}, expected a number, or images by name"
                 )
-            leaving = parts_of(review.run, state, source, n_parts)[1:]
-            named = dict(zip(_part_names(state, source), leaving, strict=False))
+            proposed = proposed_split(state, source)
+            if n_parts == 2 and proposed is not None:
+                found = labeled_first(state, source, proposed)
+            else:
+                found = parts_of(review.run, state, source, n_parts)
+            named = dict(zip(_part_names(state, source), found[1:], strict=False))
         groups = tuple(
             Group(category=number, rows=rows, name=name)
             for number, (name, rows) in enumerate(named.items(), start=state.next_id)

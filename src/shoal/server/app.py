@@ -3,9 +3,8 @@
 import asyncio
 import hashlib
 import json
-import threading
+import mimetypes
 from collections.abc import Sequence
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,7 +12,8 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from shoal.errors import ShoalError, UsageError
 from shoal.review.actions import STATUSES
@@ -23,19 +23,10 @@ from shoal.runs import UNCERTAIN_BELOW, Run, Thumbnails
 from shoal.server import page_data
 from shoal.server.guard import Access, Guard
 from shoal.server.map_positions import MapPositions
-from shoal.server.packing import pack_rows
 from shoal.server.pictures import MAX_SIDE, SHARP_SIDES, Originals, packed
 from shoal.server.requests import number, requested_action, row_numbers
 from shoal.server.search import Search
 from shoal.text import shown
-
-TYPES = {
-    "html": "text/html",
-    "css": "text/css",
-    "js": "text/javascript",
-    "svg": "image/svg+xml",
-}
-"""Media types of the files of the page."""
 
 WAIT_S = 20.0
 """Seconds that a request for changes is held open."""
@@ -51,16 +42,20 @@ MAX_WINDOW = 40
 
 # The address of a picture contains a version of its run, so that another run has other addresses.
 CACHED = {"cache-control": "private, max-age=31536000, immutable"}
-NOT_CACHED = {"cache-control": "no-store"}
 
 
 def make_app(handlers: "PageHandlers") -> Guard:
     """Return the application, behind its guard."""
+    mimetypes.add_type("text/javascript", ".js")  # programs on Windows may have changed it
     routes = [
         Route("/", handlers.page),
-        Route("/static/{name}", handlers.static),
+        # theme.css is that of the report
+        Mount(
+            "/static",
+            StaticFiles(packages=[("shoal.server", "page"), ("shoal.report", "templates")]),
+        ),
         Route("/thumbnails", handlers.pictures),
-        Route("/image/{row:int}", handlers.original),
+        Route("/image/{row}", handlers.original),
         Route("/api/run", handlers.about),
         Route("/api/columns", handlers.columns),
         Route("/api/images", handlers.images),
@@ -85,7 +80,7 @@ class PageHandlers:
     """The handlers of all routes; Starlette runs those that are not async in threads."""
 
     def __init__(
-        self, review: Review, access: Access, originals: Originals, not_applied: Sequence[str] = ()
+        self, review: Review, access: Access, originals: Originals, not_applied: Sequence[str]
     ) -> None:
         self.review = review
         self.access = access
@@ -94,24 +89,11 @@ class PageHandlers:
         self.originals = originals
         self.search = Search(review)
         self.positions = MapPositions(self.search)
-        threading.Thread(target=self._prepare, daemon=True).start()
-
-    def _prepare(self) -> None:
-        """Compute what the page and the first action need while the browser loads the page."""
-        state = self.review.state
-        _ = state.typical_order, state.checksum
 
     def page(self, _request: Request) -> Response:
         """Return the page, which contains nothing of the run."""
-        return Response(_static()["index.html"], media_type="text/html", headers=NOT_CACHED)
-
-    def static(self, request: Request) -> Response:
-        """Return a script, style sheet or icon."""
-        name = request.path_params["name"]
-        if name not in _static():
-            return Response("not found", 404)
-        media = TYPES[name.rpartition(".")[2]]
-        return Response(_static()[name], media_type=media, headers={"cache-control": "no-cache"})
+        page = files("shoal.server") / "page" / "index.html"
+        return Response(page.read_bytes(), media_type="text/html")
 
     def about(self, request: Request) -> Response:
         """Return what the page needs before it draws anything."""
@@ -119,7 +101,7 @@ class PageHandlers:
             self.review.refresh()
             run = self.review.run
             state = self.review.state
-            who = self._who(request)
+            who = self._who(request.query_params.get("by"))
             entries = state.entries[-page_data.MAX_ENTRIES :]
             facts = {
                 "version": _version(run, self.originals.root),
@@ -150,7 +132,7 @@ class PageHandlers:
         """Return the number of the last action (4 bytes) and the columns of all images."""
         with self.review.lock:
             head = self.review.state.seq.to_bytes(4, "little")
-            return _binary(head + page_data.columns(self.review), NOT_CACHED)
+            return _binary(head + page_data.columns(self.review))
 
     def images(self, request: Request) -> Response:
         """Return the details of some images."""
@@ -166,7 +148,7 @@ class PageHandlers:
         else:
             images = self.thumbnails.get(rows)
         # A picture that could not be read may be there the next time.
-        return _binary(packed(images), CACHED if all(images) else NOT_CACHED)
+        return _binary(packed(images), CACHED if all(images) else None)
 
     def _sharp(self, row: int, side: int) -> bytes:
         try:
@@ -177,9 +159,7 @@ class PageHandlers:
     def original(self, request: Request) -> Response:
         """Return the original image of a row; `whole` asks for all of its pixels, `around` for the
         image that a box is in."""
-        row = request.path_params["row"]
-        if not 0 <= row < len(self.review.state):
-            return Response("not found", 404)
+        row = self._row(request.path_params["row"])
         is_around = "around" in request.query_params
         if "whole" in request.query_params:
             image = self.originals.whole(row, is_around=is_around)
@@ -189,18 +169,13 @@ class PageHandlers:
 
     def boxes(self, request: Request) -> Response:
         """Return the boxes of the image that a box is in, and the size of that image."""
-        row = number(request.query_params.get("row"))
-        if not 0 <= row < len(self.review.state):
-            raise UsageError(f"row {row}: does not exist")
+        row = self._row(request.query_params.get("row", ""))
         size, boxes = self.originals.boxes(row)
         return _json({"size": size, "boxes": [[other, *box] for other, box in boxes.items()]})
 
     def similar(self, request: Request) -> Response:
         """Return the images most similar to one."""
-        row = number(request.query_params.get("row"))
-        if not 0 <= row < len(self.review.state):
-            raise UsageError(f"row {row}: does not exist")
-        return _json(self.search.similar(row))
+        return _json(self.search.similar(self._row(request.query_params.get("row", ""))))
 
     def near_duplicates(self, _request: Request) -> Response:
         """Return images that look almost the same as another one of their category."""
@@ -230,17 +205,14 @@ class PageHandlers:
 
     def paths(self, request: Request) -> Response:
         """Return the images whose path contains a text."""
-        text = request.query_params.get("text", "")
-        if not text:
-            return _json([])
-        return _json(pack_rows(self.search.paths(text), len(self.review.state)))
+        return _json(self.search.paths(request.query_params.get("text", "")))
 
     def map(self, request: Request) -> Response:
         """Return the positions of a sample of images on the map, by `layout` or the best known."""
         layout = request.query_params.get("layout")
         if layout == "tsne":
-            return _binary(self.positions.tsne, NOT_CACHED)
-        return _binary(self.positions.pca if layout == "pca" else self.positions.best, NOT_CACHED)
+            return _json(self.positions.tsne)
+        return _json(self.positions.pca if layout == "pca" else self.positions.best)
 
     async def changes(self, request: Request) -> Response:
         """Return what changed after action `since`; wait for a change unless `now` is given."""
@@ -255,7 +227,7 @@ class PageHandlers:
             if await request.is_disconnected():
                 return Response()
             if self.review.state.seq > since or clock() >= until:
-                who = self._who(request)
+                who = self._who(request.query_params.get("by"))
                 return _json(await run_in_threadpool(page_data.changes, self.review, since, who))
             await asyncio.sleep(POLL_S)
 
@@ -271,29 +243,33 @@ class PageHandlers:
         return await run_in_threadpool(self._act, body, base)
 
     def _act(self, body: dict[str, object], base: int) -> Response:
-        by = str(body.get("by") or "")
-        if not by and self.access.asks_who:
+        who = self._who(body.get("by"))
+        if not who:
             raise UsageError("Enter your name first, with the button at the top.")
-        who = checked_who(by or None)
         window = str(body.get("window", ""))[:MAX_WINDOW]
-        conflict = {}
         try:
             self.review.act(
                 lambda state: requested_action(state, body, who), by=who, base=base, window=window
             )
         except Conflict as error:
-            conflict = {"error": str(error)}
-        result = {**conflict, **page_data.changes(self.review, base, who)}
-        return _json(result, 409 if conflict else 200)
+            news = page_data.changes(self.review, base, who)
+            return _json({"error": str(error), **news}, 409)
+        return _json(page_data.changes(self.review, base, who))
 
-    def _who(self, request: Request) -> str:
-        by = request.query_params.get("by") or None
-        if by is None and self.access.asks_who:
+    def _who(self, by: object) -> str:
+        """Return the person of a request; empty if the page has to ask for the name."""
+        if not by and self.access.asks_who:
             return ""
-        return checked_who(by)
+        return checked_who(str(by) if by else None)
 
     def _rows(self, request: Request) -> list[int]:
         return row_numbers(request.query_params.get("rows", ""), len(self.review.state))
+
+    def _row(self, text: str) -> int:
+        rows = row_numbers(text, len(self.review.state))
+        if len(rows) != 1:
+            raise UsageError("row: expected one number")
+        return rows[0]
 
     def _category(self, request: Request) -> int:
         category = number(request.query_params.get("category"))
@@ -313,19 +289,11 @@ def _version(run: Run, images: Path | None) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-def _binary(content: bytes, headers: dict[str, str]) -> Response:
+def _binary(content: bytes, headers: dict[str, str] | None = None) -> Response:
     return Response(content, media_type="application/octet-stream", headers=headers)
 
 
 def _json(content: object, status: int = 200) -> Response:
     """Return compact JSON, in ASCII because file names may contain lone surrogates."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-    return Response(text, status, media_type="application/json", headers=NOT_CACHED)
-
-
-@cache
-def _static() -> dict[str, bytes]:
-    """Return the files of the page by name; nothing else is served."""
-    found = [*(files("shoal.server") / "page").iterdir()]
-    found.append(files("shoal.report") / "templates" / "theme.css")
-    return {file.name: file.read_bytes() for file in found if file.name.rpartition(".")[2] in TYPES}
+    return Response(text, status, media_type="application/json")

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from urllib.parse import urlsplit
 
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY = 16 << 20
@@ -34,8 +35,9 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "x-frame-options": "DENY",
+    "cache-control": "no-store",
 }
-"""Headers of every response."""
+"""Headers of every response, unless it has others of the same name."""
 
 HTTP_PORT = 80
 
@@ -73,26 +75,13 @@ class Access:
         return self._url(socket.gethostname())
 
     @property
-    def url_by_address(self) -> str:
-        """The same with the IP address of this machine, for networks that do not know its name.
-
-        Empty if `url` has the address already, or without a network.
-        """
-        address = _own_address(self.host) if self._is_any else ""
-        return self._url(address) if address else ""
-
-    @property
     def local_url(self) -> str:
         """The address with the token for a browser on this machine."""
         return self._url("::1" if ":" in self.host else "127.0.0.1")
 
-    @property
-    def _is_any(self) -> bool:
-        """Whether the server listens on every address of this machine: 0.0.0.0, 0, ::, ::0."""
-        return not self.host.strip("0.:")
-
     def _url(self, name_if_any: str) -> str:
-        name = name_if_any if self._is_any else self.host
+        # 0.0.0.0, 0, :: and ::0 are every address of this machine
+        name = self.host if self.host.strip("0.:") else name_if_any
         if ":" in name:
             name = f"[{name}]"
         return f"http://{name}:{self.port}/?token={self.token}"
@@ -104,13 +93,13 @@ class Access:
         """
         if self.is_loopback:
             return name in ("localhost", "127.0.0.1", "::1", self.host)
-        own_names = ("localhost", self.host.casefold(), socket.gethostname().casefold())
-        return _is_address(name) or name in own_names or name == self._full_name
+        return _is_address(name) or name in self._names
 
     @cached_property
-    def _full_name(self) -> str:
-        """The name of this machine with its domain; cached, since the lookup may take seconds."""
-        return socket.getfqdn().casefold()
+    def _names(self) -> list[str]:
+        """The names of this machine; cached, since the lookup may take seconds."""
+        names = ("localhost", self.host, socket.gethostname(), socket.getfqdn())
+        return [name.casefold() for name in names]
 
 
 class Guard:
@@ -127,13 +116,14 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                more = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message.get("headers", ()), *more]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         response = self._response(Request(scope))
         if response is None:
-            await self.app(scope, _bounded(receive), send_with_headers)
+            await self.app(scope, receive, send_with_headers)
         else:
             await response(scope, receive, send_with_headers)
 
@@ -162,6 +152,7 @@ class Guard:
             return _forbidden("The page belongs to an earlier server; reload it.")
         if self.access.is_read_only:
             return _forbidden("This review is read-only.")
+        # The HTTP server reads no more than this header says.
         length = headers.get("content-length", "0")
         is_unknown = "transfer-encoding" in headers or not length.isdigit()
         if is_unknown or int(length) > MAX_BODY:
@@ -184,9 +175,8 @@ def _set_cookie(request: Request, token: str) -> Response:
     Lax: a link on another site, for example in a chat, opens the page; no other request from there
     has the cookie.
     """
-    response = PlainTextResponse("", 303, {"location": "/", "cache-control": "no-store"})
-    cookie = f"{_cookie_name(request)}={token}; Path=/; HttpOnly; SameSite=Lax"
-    response.headers["set-cookie"] = cookie
+    response = RedirectResponse("/", 303)
+    response.set_cookie(_cookie_name(request), token, httponly=True, samesite="lax")
     return response
 
 
@@ -202,35 +192,9 @@ def _cookie_name(request: Request) -> str:
     return f"shoal-{_name_and_port(request.headers['host'])[1]}"
 
 
-def _bounded(receive: Receive) -> Receive:
-    """Receive at most `MAX_BODY` bytes, whatever the header says."""
-    left = MAX_BODY
-
-    async def receive_bounded() -> Message:
-        nonlocal left
-        message = await receive()
-        left -= len(message.get("body", b""))
-        return message if left >= 0 else {"type": "http.disconnect"}
-
-    return receive_bounded
-
-
 def _is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)
     except ValueError:
         return False
     return True
-
-
-def _own_address(host: str) -> str:
-    """Return the address of this machine in its network; empty without one. Sends nothing."""
-    family, other = socket.AF_INET, "192.0.2.1"
-    if ":" in host:
-        family, other = socket.AF_INET6, "2001:db8::1"
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((other, HTTP_PORT))
-            return str(probe.getsockname()[0])
-    except OSError:
-        return ""

@@ -3,6 +3,7 @@
 Shapes: N images. All numbers are little-endian.
 """
 
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -15,7 +16,6 @@ from shoal.review.reviewed_run import names_today
 from shoal.review.state import Change, Record, State
 from shoal.review.suspicious_labels import expected_labels
 from shoal.runs import NO_CATEGORY
-from shoal.server.packing import pack_numbers, pack_rows
 from shoal.text import shown
 from shoal.words import count, first_few
 
@@ -69,7 +69,6 @@ def categories(review: Review) -> list[dict[str, object]]:
     """Return all categories, merged ones included, with what the run found out about them."""
     state = review.state
     found = {category.category_id: category for category in state.found}
-    is_labeled = np.array([bool(label) for label in state.columns["label_given"]])
     rows = []
     for number, record in state.records.items():
         row = category(number, record)
@@ -80,7 +79,8 @@ def categories(review: Review) -> list[dict[str, object]]:
         if sides is not None:
             # Labeled and unlabeled images on both sides, and some of those that would leave.
             counts = [
-                [int(is_labeled[side].sum()), int((~is_labeled[side]).sum())] for side in sides
+                [int(state.is_labeled[side].sum()), int((~state.is_labeled[side]).sum())]
+                for side in sides
             ]
             row["mixed"] = {"sides": counts, "rows": sides[1][:N_MIXED_SHOWN].tolist()}
         rows.append(row)
@@ -99,9 +99,9 @@ def changes(review: Review, since: int, by: str) -> dict[str, object]:
         new_entries = state.entries[since:][-MAX_ENTRIES:]
         return {
             "seq": state.seq,
-            "rows": pack_rows(rows, len(state)),
-            "category": pack_numbers(state.category[rows]),
-            "status": pack_numbers(state.status[rows]),
+            "rows": rows.tolist(),
+            "category": state.category[rows].tolist(),
+            "status": state.status[rows].tolist(),
             "categories": [category(n, state.records[n]) for n in touched if n in state.records],
             "gone": [number for number in touched if number not in state.records],
             "entries": [entry_fields(state, entry) for entry in new_entries],
@@ -140,47 +140,41 @@ def describe(state: State, entry: Entry) -> str:
     kind = action.kind
     images = count(len(action.rows), "image")
     name = _name(state, action.category)
-    others = [_name(state, number) for number in action.categories]
-    if kind == "assign":
-        return f"move {images}{_origin(state, entry)} to {name}"
-    if kind == "refuse":
-        return f"refuse {images} for {name}"
-    if kind == "note":
-        about = images if len(action.rows) else name
-        return f"note on {about}: {shown(action.text, MAX_NAME) or 'none'}"
-    if kind == "create":
-        return f"new category {shown(action.name, MAX_NAME)} with {images}{_origin(state, entry)}"
-    if kind == "rename":
-        before = state.before(entry.seq).records[action.category]
-        old = shown(before.name, MAX_NAME) if before else name
-        return f"rename {old} to {shown(action.name, MAX_NAME)}"
-    if kind == "merge":
-        return f"merge {', '.join(others[:3])} into {name}"
-    if kind == "distinct":
-        return f"mark {' and '.join(others)} as different"
-    if kind == "split":
-        return f"split {name} into {len(action.groups) + 1}"
-    if kind in ("undo", "redo"):
-        return f"{kind} action {action.of}, {describe(state, state.entry(action.of))}"
-    homes = [
-        _name(state, group.category) for group in action.groups if group.category != NO_CATEGORY
-    ]
-    where = f"of {first_few(homes, 3)}" if homes else "without category"
-    return f"{kind} {images} {where}"
+    new_name = shown(action.name, MAX_NAME)
+    homes = _names(state, [group.category for group in action.groups])
+    match kind:
+        case "assign":
+            return f"move {images}{_origin(state, entry)} to {name}"
+        case "create":
+            return f"new category {new_name} with {images}{_origin(state, entry)}"
+        case "refuse":
+            return f"refuse {images} for {name}"
+        case "note":
+            about = images if len(action.rows) else name
+            return f"note on {about}: {shown(action.text, MAX_NAME) or 'none'}"
+        case "rename":
+            old = state.before(entry.seq).records[action.category]
+            assert old is not None
+            return f"rename {shown(old.name, MAX_NAME)} to {new_name}"
+        case "merge":
+            return f"merge {_names(state, action.categories)} into {name}"
+        case "distinct":
+            return f"mark {_names(state, action.categories)} as different"
+        case "split":
+            return f"split {name} into {len(action.groups) + 1}"
+        case "undo" | "redo":
+            return f"{kind} action {action.of}, {describe(state, state.entry(action.of))}"
+    return f"{kind} {images} of {homes}"
 
 
 def _origin(state: State, entry: Entry) -> str:
     """Return a description of where moved images came from; some may have been there before."""
-    homes = {*np.unique(state.before(entry.seq).values[0]).tolist()} - {entry.action.category}
-    names = [_name(state, number) for number in homes if number != NO_CATEGORY]
-    origins = []
-    if len(names) == 1:
-        origins.append(f" from {names[0]}")
-    elif names:
-        origins.append(f" from {count(len(names), 'category')}")
-    if NO_CATEGORY in homes:
-        origins.append(" without category")
-    return " and".join(origins)
+    before = np.unique(state.before(entry.seq).values[0]).tolist()
+    return f" from {_names(state, before)}" if before else ""
+
+
+def _names(state: State, numbers: Sequence[int]) -> str:
+    return first_few([_name(state, number) for number in numbers], 3)
 
 
 def _name(state: State, number: int) -> str:

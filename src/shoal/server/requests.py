@@ -15,7 +15,6 @@ from shoal.review.effects import STATUS_OF
 from shoal.review.state import State
 from shoal.review.verbs import decision
 from shoal.runs import NO_CATEGORY
-from shoal.server.packing import unpack_rows
 
 MAX_ROWS = 256
 """Maximum number of images per request."""
@@ -96,10 +95,8 @@ def _folded(name: str) -> str:
 
 
 def _rows(state: State, images: object) -> Ints:
-    """Return the rows of a list of numbers or of packed bits."""
+    """Return the rows of a list of numbers."""
     n_images = len(state)
-    if isinstance(images, str):
-        return unpack_rows(images, n_images)
     if not isinstance(images, list) or not all(
         type(row) is int and 0 <= row < n_images for row in images
     ):

@@ -3,7 +3,6 @@
 All but the path search use embeddings of the run, (N, D); a run without them is refused.
 """
 
-from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -15,8 +14,9 @@ from shoal.clustering.category_tree import CategoryTree
 from shoal.errors import UsageError
 from shoal.report.suggestions import ONE_GROUP, close_pairs, may_be_part
 from shoal.review.actions import CONFIRMED, MOVED, PREDICTED, REJECTED
-from shoal.review.parts import cut, labeled_first, linkage_of
+from shoal.review.parts import parts_of
 from shoal.review.review import Review
+from shoal.review.state import by_category
 from shoal.review.whitening import unit, whitened
 from shoal.runs import NO_CATEGORY, read_vectors
 from shoal.text import shown
@@ -36,7 +36,6 @@ MAX_COMPARED = 400
 MAX_MEAN = 100
 """Maximum number of images whose mean represents a category when targets are ranked."""
 
-MAX_PARTS = 20
 MAX_MERGES = 50
 """Maximum number of suggested merges, not counting pairs marked as distinct."""
 
@@ -56,33 +55,26 @@ class Search:
 
     def __init__(self, review: Review) -> None:
         self.review = review
-        self._linkage: dict[tuple[int, int], Ints] = {}
-        """The tree of the last split, by category and action, for other numbers of parts."""
 
     @cached_property
     def vectors(self) -> Floats:
         """(N, D) the embeddings, mapped into memory."""
         return read_vectors(self.review.run.path / "embeddings.npy", len(self.review.state))
 
-    @cached_property
-    def _norms(self) -> Floats:
-        """(N,) norms of the embeddings, never 0."""
-        return np.maximum(self._by_blocks(lambda block: np.linalg.norm(block, axis=1)), 1e-12)
+    def _unit(self, rows: Ints | slice) -> Floats:
+        """Return embeddings as unit rows, in float32 at least; float16 is for storage only."""
+        return unit(np.asarray(self.vectors[rows], np.result_type(self.vectors, np.float32)))
 
-    def _by_blocks(self, compute: Callable[[Floats], Floats]) -> Floats:
-        dtype = np.result_type(self.vectors, np.float32)  # float16 is for storage only
+    def similarity(self, row: int) -> Floats:
+        """Return (N,) the cosine similarity of every image with one."""
+        direction = self._unit(slice(row, row + 1))[0]
         starts = range(0, len(self.vectors), BLOCK_ROWS)
-        blocks = (self.vectors[start : start + BLOCK_ROWS] for start in starts)
-        return np.concatenate([compute(np.asarray(block, dtype)) for block in blocks])
-
-    def similarity(self, center: Floats) -> Floats:
-        """Return (N,) the cosine similarity of every image with a vector."""
-        direction = center / max(float(np.linalg.norm(center)), 1e-12)
-        return self._by_blocks(lambda block: block @ direction.astype(block.dtype)) / self._norms
+        blocks = (self._unit(slice(start, start + BLOCK_ROWS)) for start in starts)
+        return np.concatenate([block @ direction for block in blocks])
 
     def similar(self, row: int) -> dict[str, list[float]]:
         """Return the images most similar to one, itself first, with their similarity."""
-        similarity = self.similarity(np.asarray(self.vectors[row], np.float64))
+        similarity = self.similarity(row)
         similarity[row] = np.inf
         rows = _highest(similarity, np.arange(len(similarity)), MAX_FOUND)
         similarity[row] = 1.0
@@ -101,8 +93,7 @@ class Search:
         vectors = read_vectors(run.path / name, len(ids))
         nearest = np.arange(len(ids))
         similarity = np.zeros(len(ids))
-        order = np.argsort(ids, kind="stable")
-        for rows in np.split(order, np.flatnonzero(np.diff(ids[order])) + 1):
+        for rows in by_category(ids, nearest).values():
             x = unit(np.asarray(vectors[rows], np.float32))
             for start in range(0, len(rows), COMPARED_ROWS):
                 block = x[start : start + COMPARED_ROWS] @ x.T
@@ -139,17 +130,18 @@ class Search:
             is_open = (state.category != category) & np.isin(status, (PREDICTED, REJECTED))
             rejected = [row for row, ids in state.rejected.items() if category in ids]
             is_open[rejected] = False
-            decided = np.where(np.isin(status, (CONFIRMED, MOVED)), state.category, NO_CATEGORY)
             labels = state.given_labels()
+            is_placed = np.isin(status, (CONFIRMED, MOVED))
+            decided = np.select(
+                [is_placed, status == PREDICTED], [state.category, labels], NO_CATEGORY
+            )
         if not len(members):
             raise UsageError("The category has no image to start from.")
-        decided = np.where((decided == NO_CATEGORY) & (status == PREDICTED), labels, decided)
-        examples = np.flatnonzero(decided == category)
+        others = _members(decided)
+        examples = others.pop(category, members[:0])
         if len(examples) < MIN_DECIDED:
             examples = members
-        others = [np.flatnonzero(decided == number) for number in np.unique(decided)]
-        others = [rows for rows in others if decided[rows[0]] not in (NO_CATEGORY, category)]
-        centers = [self._whitened[rows].mean(axis=0) for rows in (examples, *others)]
+        centers = [self._whitened[rows].mean(axis=0) for rows in (examples, *others.values())]
         center, *other_directions = unit(np.array([*centers, *self._whitened[rejected]]))
         score = self._whitened @ center  # (N,)
         rows = _highest(score, np.flatnonzero(is_open & (labels == NO_CATEGORY)), MAX_CANDIDATES)
@@ -168,11 +160,14 @@ class Search:
             state = self.review.state
             records = state.categories
             ids = state.category.copy()
-            today = {c.category_id: state.today(c.category_id) for c in state.found}
+            today = {number: state.today(number) for number in state.id_of.values()}
             distinct = set(state.distinct)
-        members = {
-            number: _sample(rows, MAX_COMPARED) for number, rows in _by_category(ids).items()
-        }
+        # By row, the category that the run found for an image that people moved, else its second.
+        first = np.array([today.get(number, NO_CATEGORY) for number in state.category_ids.tolist()])
+        second_ids = [state.id_of.get(name, -1) for name in state.columns["second_category"]]
+        second = np.array([today.get(number, NO_CATEGORY) for number in second_ids])
+        following = np.where((first == ids) | (first == NO_CATEGORY), second, first)
+        members = {number: _sample(rows, MAX_COMPARED) for number, rows in _members(ids).items()}
         novel = {
             number
             for number, record in records.items()
@@ -183,8 +178,7 @@ class Search:
             hits = []
             for category, other in ((a, b), (b, a)):
                 if other in today.values():
-                    rows = members[category].tolist()
-                    hits += [self._next_category(row, category, today) == other for row in rows]
+                    hits.extend(following[members[category]] == other)
             suggested.append(
                 {
                     "a": a,
@@ -202,7 +196,7 @@ class Search:
         Its leaves are categories; a merge has two nodes and a height, as in scipy's linkage.
         """
         with self.review.lock:
-            members = _by_category(self.review.state.category)
+            members = _members(self.review.state.category)
         leaves = [*members]
         names = [str(number) for number in leaves]
         tree = CategoryTree.of_members(names, [*members.values()], self.vectors)
@@ -211,16 +205,6 @@ class Search:
             for first, second, height, _ in tree.linkage.tolist()
         ]
         return {"categories": leaves, "merges": merges}
-
-    def _next_category(self, row: int, category: int, today: dict[int, int]) -> int | None:
-        """Return the category that the run found for an image that people moved, else its second
-        category."""
-        state = self.review.state
-        first = today.get(int(state.category_ids[row]), category)
-        if first != category:
-            return first
-        second = state.columns["second_category"][row]
-        return today.get(state.id_of.get(second, NO_CATEGORY))
 
     def targets(self, rows: list[int]) -> list[int]:
         """Return the categories nearest to some images, by the angle between means, nearest first.
@@ -231,20 +215,17 @@ class Search:
             state = self.review.state
             ids = state.category.copy()
             candidates = [number for number in state.categories if (ids[rows] != number).any()]
-        members = {number: np.flatnonzero(ids == number) for number in candidates}
         means = {
             number: self._mean_direction(_sample(some, MAX_MEAN))
-            for number, some in members.items()
-            if len(some)
+            for number, some in _members(ids).items()
+            if number in candidates
         }
         center = self._mean_direction(np.array(rows))
         return sorted(means, key=lambda number: -float(means[number] @ center))
 
     def _mean_direction(self, rows: Ints) -> Floats:
         """Return the mean of images, as a vector of length 1."""
-        mean = (np.asarray(self.vectors[rows], np.float64) / self._norms[rows][:, None]).mean(
-            axis=0
-        )
+        mean = self._unit(rows).mean(axis=0, dtype=np.float64)
         direction: Floats = mean / max(float(np.linalg.norm(mean)), 1e-12)
         return direction
 
@@ -254,18 +235,7 @@ class Search:
         The first part keeps the category.
         """
         with self.review.lock:
-            state = self.review.state
-            rows = state.members(category)
-            seq = state.seq
-        most = min(MAX_PARTS, len(rows))
-        if not 2 <= n_parts <= most:
-            raise UsageError(
-                f"A category of {len(rows):,} images can be split into 2 to {most} parts."
-            )
-        if (category, seq) not in self._linkage:
-            self._linkage = {(category, seq): linkage_of(self.review.run, state, rows)}
-        linkage = self._linkage[category, seq]
-        parts = labeled_first(state, category, cut(linkage, rows, n_parts))
+            parts = parts_of(self.review.run, self.review.state, category, n_parts)
         return {"parts": [part[np.argsort(self._position[part])].tolist() for part in parts]}
 
     @cached_property
@@ -273,34 +243,25 @@ class Search:
         """(N,) the position of each image in the typical order."""
         return np.argsort(self.review.state.typical_order)
 
-    def paths(self, text: str) -> Ints:
+    def paths(self, text: str) -> list[int]:
         """Return the images whose path or note contains a text, ignoring case."""
         wanted = text.casefold()
         notes = self.review.state.notes
-        return np.array(
-            [
-                row
-                for row, path in enumerate(self.review.state.paths)
-                if wanted in shown(path).casefold() or wanted in notes.get(row, "").casefold()
-            ],
-            dtype=np.int64,
-        )
+        return [
+            row
+            for row, path in enumerate(self.review.state.paths)
+            if wanted in shown(path).casefold() or wanted in notes.get(row, "").casefold()
+        ]
 
 
-def _by_category(ids: Ints) -> dict[int, Ints]:
+def _members(ids: Ints) -> dict[int, Ints]:
     """Return the rows of each category that has images, ascending."""
-    numbers = np.unique(ids[ids != NO_CATEGORY]).tolist()
-    order = np.argsort(ids, kind="stable")
-    starts = np.searchsorted(ids[order], numbers)
-    return dict(zip(numbers, np.split(order, starts)[1:], strict=True))
+    return by_category(ids, np.flatnonzero(ids != NO_CATEGORY))
 
 
 def _highest(values: Floats, rows: Ints, most: int) -> Ints:
     """Return the rows with the highest values, highest first, ties by row."""
-    if len(rows) > most:
-        rows = rows[np.argpartition(-values[rows], most - 1)[:most]]
-        rows = np.sort(rows)
-    return rows[np.argsort(-values[rows], kind="stable")]
+    return rows[np.argsort(-values[rows], kind="stable")[:most]]
 
 
 def _sample(rows: Ints, most: int) -> Ints:

@@ -1,7 +1,6 @@
 """Start and stop the server of a review."""
 
 import contextlib
-import errno
 import logging
 import socket
 import tempfile
@@ -29,22 +28,21 @@ def bind(host: str, port: int | None) -> socket.socket:
     if not host:  # e.g. an unset variable: the system would listen on every address
         raise UsageError("--host: found no address; 0.0.0.0 listens on every address")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for wanted in (PORT, 0) if port is None else (port,):
+    ports = [PORT, 0] if port is None else [port]
+    while True:
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        wanted = ports.pop(0)
         try:
             listener.bind((host, wanted))
             listener.listen(BACKLOG)
             return listener
         except (OSError, OverflowError) as error:
             listener.close()
-            is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-            if port is None and is_taken and wanted:
-                continue
-            raise UsageError(
-                f"{host}:{wanted}: cannot listen there ({error}); give another --port or --host"
-            ) from error
-    raise AssertionError("port 0 is bound or refused")
+            if not ports:
+                raise UsageError(
+                    f"{host}:{wanted}: cannot listen there ({error}); give another --port or --host"
+                ) from error
 
 
 @contextlib.contextmanager
@@ -66,7 +64,7 @@ def serve(
     listening: socket.socket,
     started: Callable[[], None],
     originals: Originals,
-    not_applied: Sequence[str] = (),
+    not_applied: Sequence[str],
 ) -> None:
     """Serve a review until Ctrl-C; `started` is called when requests can be answered.
 

@@ -1,5 +1,5 @@
 // The map: images as points. Dragging draws a lasso, whose images are shown in the grid beside the map.
-import { getBytes } from "/static/api.js";
+import { getJson } from "/static/api.js";
 import { $, bdi, clamped, make, number, notify } from "/static/dom.js";
 import { showThumbnail } from "/static/thumbs.js";
 import * as data from "/static/store.js";
@@ -17,10 +17,8 @@ const view = { scale: 1, x: 0, y: 0 };
 
 // Rows and positions of a layout, "pca" or "tsne", or else of the best one that is known.
 async function load(layout = "") {
-  const bytes = await getBytes("/api/map", { layout });
-  const [isTsne, n] = new Uint32Array(bytes, 0, 2), rows = new Uint32Array(bytes, 8, n), at = 8 + 4 * n;
-  const x = new Uint16Array(bytes, at, n), y = new Uint16Array(bytes, at + 2 * n, n);
-  return { layout: isTsne ? "tsne" : "pca", n, rows, x, y };
+  const found = await getJson("/api/map", { layout });
+  return { ...found, n: found.rows.length };
 }
 
 let update = null; // of the map that is shown

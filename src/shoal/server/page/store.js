@@ -1,6 +1,5 @@
 // The data of the page: columns of all images, the categories, and which images a view shows.
 import { getBytes, getJson, inTurn, introduce, isHere, post, Refused, who } from "/static/api.js";
-import { packRows, unpackNumbers, unpackRows } from "/static/packing.js";
 
 export const PREDICTED = 0, CONFIRMED = 1, REJECTED = 2, MOVED = 3, FLAGGED = 4;
 export const NONE = -1;
@@ -137,7 +136,7 @@ export function typicalOfMany(ids, most) {
 // Which images have a text in their path: a 1 for each.
 export async function withPath(text) {
   const found = new Uint8Array(store.n);
-  for (const row of unpackRows(await getJson("/api/paths", { text }))) found[row] = 1;
+  for (const row of await getJson("/api/paths", { text })) found[row] = 1;
   return found;
 }
 
@@ -184,11 +183,11 @@ export function rowsOf(view) {
 function take(changes) {
   if (!changes || changes.seq === undefined || changes.seq < store.seq) return;
   const isNews = changes.seq > store.seq, before = store.seq;
-  const rows = unpackRows(changes.rows);
-  const status = unpackNumbers(changes.status, rows.length);
-  for (let at = 0; at < rows.length; at++) store.status[rows[at]] = status[at];
-  const category = unpackNumbers(changes.category, rows.length);
-  for (let at = 0; at < rows.length; at++) store.category[rows[at]] = category[at];
+  const { rows, status, category } = changes;
+  for (let at = 0; at < rows.length; at++) {
+    store.status[rows[at]] = status[at];
+    store.category[rows[at]] = category[at];
+  }
   for (const category of changes.categories) {
     store.categories.set(category.id, { ...store.categories.get(category.id), ...category });
   }
@@ -203,10 +202,10 @@ function take(changes) {
   emit({ before, others });
 }
 
-// The action as the server reads it, with its rows packed.
+// The action as the server reads it.
 function packed({ rows, parts, ...action }) {
-  if (rows) action.images = packRows(rows, store.n);
-  if (parts) action.parts = parts.map((part) => ({ name: part.name, images: packRows(part.rows, store.n) }));
+  if (rows) action.images = [...rows];
+  if (parts) action.parts = parts.map((part) => ({ name: part.name, images: [...part.rows] }));
   return action;
 }
 
@@ -229,7 +228,7 @@ export function act(action, base) {
         take(error.answer);
         setProblem("");
         const others = error.answer.entries.filter((entry) => !isHere(entry));
-        Object.assign(error, { changed: unpackRows(error.answer.rows), others });
+        Object.assign(error, { changed: error.answer.rows, others });
       }
       throw error;
     } finally {
