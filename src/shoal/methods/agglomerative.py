@@ -8,7 +8,6 @@ from dataclasses import replace
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.matching import matched_accuracy
-from shoal.clustering.n_clusters import check_n_clusters
 from shoal.clustering.sums import unit_points
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.method import Method, MethodSettings
@@ -29,7 +28,7 @@ def cluster(
     if n_clusters is None:
         estimate = settings.inference.estimate(tree, labels)
         n_clusters = estimate.n_clusters
-    check_distinct(tree, check_n_clusters(n_clusters, labels, len(labels)))
+    check_distinct(tree, n_clusters)
     clusters = tree.cut(n_clusters)
     is_labeled = labels != UNLABELED
     return replace(

@@ -66,7 +66,7 @@ def get_method(name: str) -> Method[Any]:
 def recipe_names(method: str = DEFAULT_METHOD) -> list[str]:
     """Return the names of the recipes of a method that come with Shoal."""
     get_method(method)
-    files = {file.stem for file in (RECIPES / method).glob("*.yaml")}
+    files = _file_names(method)
     benchmarks = [name for name, kind in BENCHMARK_KINDS.items() if files & {name, kind}]
     return sorted({*files, *benchmarks, *(f"{name}-clip" for name in benchmarks)})
 
@@ -83,25 +83,26 @@ def load_recipe(recipe: str = "default", method: str = DEFAULT_METHOD) -> Any:
         raise UnknownName("recipe", recipe, recipe_names(method))
     benchmark = recipe.removesuffix("-clip")
     name = benchmark
-    if not _file(method, name).is_file():
+    files = _file_names(method)
+    if name not in files:
         name = BENCHMARK_KINDS[benchmark]
     settings = _load_file(method, name)
     if recipe == benchmark:
         return settings
-    if _file(method, "clip").is_file():
+    if "clip" in files:
         lr = _load_file(method, "clip").training.lr
         settings = replace(settings, training=replace(settings.training, lr=lr))
     return replace(settings, encoder=CLIP)
 
 
-def _file(method: str, recipe: str) -> Path:
-    return RECIPES / method / f"{recipe}.yaml"
+def _file_names(method: str) -> set[str]:
+    return {file.stem for file in (RECIPES / method).glob("*.yaml")}
 
 
 @cache
 def _load_file(method: str, recipe: str) -> Any:
     """Return the settings in a file that comes with Shoal; `reproduce` loads each many times."""
-    return load_settings(get_method(method).settings, _file(method, recipe))
+    return load_settings(get_method(method).settings, RECIPES / method / f"{recipe}.yaml")
 
 
 def with_encoder(settings: S, encoder: str) -> S:

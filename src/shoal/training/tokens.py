@@ -95,8 +95,7 @@ def cache_tokens(
 
 
 class TokenCollector:
-    """Stores in float16 the trunk's tokens that embedding N images computes in order, if they fit
-    into memory."""
+    """Stores in float16 the trunk's tokens that embedding N images computes."""
 
     def __init__(self, n_images: int) -> None:
         self.n_images = n_images
@@ -104,13 +103,11 @@ class TokenCollector:
 
     def __call__(self, rows: slice, tokens: Tensor) -> None:
         """Store the tokens of some rows."""
-        shape = (self.n_images, *tokens.shape[1:])
-        if rows.start == 0 and fits(2 * math.prod(shape), tokens.device):
+        if self.tokens is None:
             # Embedding runs in inference mode, whose tensors training cannot use.
             with torch.inference_mode(False):
-                self.tokens = torch.empty(shape, dtype=torch.float16, device=tokens.device)
-        if self.tokens is not None:
-            self.tokens[rows] = as_half(tokens)
+                self.tokens = _allocate((self.n_images, *tokens.shape[1:]), tokens.device)
+        self.tokens[rows] = as_half(tokens)
 
 
 def run_trunk(
