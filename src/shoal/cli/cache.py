@@ -26,24 +26,24 @@ def cache(
     stores = list_stores()
     limit = max_bytes()
     total = sum(store.n_bytes for store in stores)
-    lines = [
-        f"{store.n_bytes / 1e6:>9,.1f} MB  {_day(store.last_used)}  "
-        f"{store.folder.relative_to(cache_folder())}"
+    rows = [
+        {
+            "folder": str(store.folder),
+            "bytes": store.n_bytes,
+            "last_used": time.strftime("%Y-%m-%d", time.localtime(store.last_used)),
+        }
         for store in stores
     ]
-    lines.append(f"{total / 1e6:>9,.1f} MB  of {limit / 1e9:,.0f} GB in {cache_folder()}")
+    root = cache_folder()
+    lines = [
+        f"{store.n_bytes / 1e6:>9,.1f} MB  {row['last_used']}  {store.folder.relative_to(root)}"
+        for store, row in zip(stores, rows, strict=True)
+    ]
+    lines.append(f"{total / 1e6:>9,.1f} MB  of {limit / 1e9:,.0f} GB in {root}")
     if clear:
         remove_stores(stores)
-        lines = [f"deleted {total / 1e6:,.1f} MB from {cache_folder()}"]
-    rows = [
-        {"folder": str(store.folder), "bytes": store.n_bytes, "last_used": _day(store.last_used)}
-        for store in stores
-    ]
-    facts = {"folder": str(cache_folder()), "bytes": total, "max_bytes": limit, "stores": rows}
+        lines = [f"deleted {total / 1e6:,.1f} MB from {root}"]
+    facts = {"folder": str(root), "bytes": total, "max_bytes": limit, "stores": rows}
     result("\n".join(lines), {**facts, "is_cleared": clear}, as_json=json)
     if stores and not clear:
         log("next: shoal cache --clear")
-
-
-def _day(moment: float) -> str:
-    return time.strftime("%Y-%m-%d", time.localtime(moment))

@@ -16,7 +16,7 @@ from shoal.discovery.discovery_settings import (
 from shoal.discovery.job import ImageSource
 from shoal.discovery.reporter import SILENT, Reporter, default_reporter
 from shoal.discovery.results import summarize_run
-from shoal.discovery.reviewed.refinement import prepare_refinement
+from shoal.discovery.reviewed.refinement import Refinement
 from shoal.discovery.run_job import run_job
 from shoal.distributed import is_main
 from shoal.files import AnyPath
@@ -235,17 +235,7 @@ def prepare(
     The default recipe depends on the device.
     """
     refinement = None
-    if review is not None:
-        collection, folder, chosen, refinement = prepare_refinement(
-            Path(review),
-            source,
-            settings,
-            out=out,
-            resume=resume,
-            force=force,
-            reporter=reporter if is_main() else SILENT,
-        )
-    else:
+    if review is None:
         folder = source.default_folder if out is None else Path(out)
         recipe = GPU_RECIPE
         if choose_device(device).type == "cpu":
@@ -255,6 +245,14 @@ def prepare(
             recipe = started.config_as(DiscoverySettings).recipe
         chosen = choose_settings(**with_device_recipe(settings, recipe))
         collection = source.read()
+    else:
+        refinement = Refinement.open(review)
+        folder = refinement.next_folder if out is None else Path(out)
+        refinement.check_out(folder, resume=resume, force=force)
+        chosen = refinement.choose_settings(settings)
+        collection = refinement.read(source)
+        listener = reporter if is_main() else SILENT
+        chosen = refinement.fit_settings(chosen, settings, collection, listener)
     return DiscoveryJob(
         collection=collection,
         settings=chosen,

@@ -9,7 +9,7 @@ from typing import Literal
 from shoal.discovery.export.file_names import link_image, original
 from shoal.review.decisions import decisions_of
 from shoal.review.reviewed_run import ReviewedRun, names_today
-from shoal.runs import Assignment, Category
+from shoal.runs import NO_CATEGORY, Assignment, Category
 
 GivenLabels = Literal["keep", "predicted"]
 """For a labeled image in another category: export its label, or the predicted category."""
@@ -61,11 +61,11 @@ def find_overruled(run: ReviewedRun) -> frozenset[str]:
     if run.review is None:
         return frozenset()
     decisions = decisions_of(run.review.state)
-    by_run = {*decisions.called.values()}
+    by_run = {NO_CATEGORY, *decisions.called.values()}
     split_off = {
         path
         for path in decisions.given
-        if path in decisions.categories and decisions.categories[path] not in by_run
+        if decisions.categories.get(path, NO_CATEGORY) not in by_run
     }
     return decisions.contradicted | split_off
 

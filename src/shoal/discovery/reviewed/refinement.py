@@ -46,9 +46,9 @@ class Refinement:
     """A note on lines of the log that are ignored."""
 
     @classmethod
-    def open(cls, path: Path | str) -> "Refinement":
+    def open(cls, path: AnyPath) -> "Refinement":
         """Read the review of a finished run that was made from images."""
-        run = Run.open(path)
+        run = Run.open(Path(path))
         if "fingerprint" not in run.provenance:
             raise UsageError(
                 f"{run.path}: the run was made from precomputed embeddings, so it has no encoder "
@@ -103,13 +103,22 @@ class Refinement:
             folders=tuple(self.run.provenance.get("folders") or ()),
         )
 
-    def collection(self, images: Collection, *, allow_missing: bool = False) -> Collection:
-        """Return the images with the labels and cannot-links of the review.
+    def read(self, source: ImageSource) -> Collection:
+        """Return the images of a source, by default those of the reviewed run, with the labels and
+        cannot-links of the review."""
+        if source.is_empty:
+            images = self.images(allow_missing=source.allow_missing)
+        else:
+            images = source.read()
+        self._check_same_images(images, allow_missing=source.allow_missing)
+        return self.collection(images)
+
+    def collection(self, images: Collection) -> Collection:
+        """Return images with the labels and cannot-links of the review.
 
         If `images` have labels, these replace the labels given to the reviewed run; decisions of
         the review take precedence over both.
         """
-        self._check_same_images(images, allow_missing=allow_missing)
         decisions = self.decisions
         names = dict(decisions.names)
         known = list(decisions.known)
@@ -165,13 +174,22 @@ class Refinement:
             if now.get(path, name) != name
         ]
 
-    def settings(
+    def choose_settings(self, arguments: Mapping[str, Any]) -> DiscoverySettings:
+        """Return the settings by the arguments of `choose_settings`.
+
+        Unless these include a config or a recipe, what they do not give is as in the reviewed run.
+        """
+        if arguments.get("config") or arguments.get("recipe"):
+            return choose_settings(**arguments)
+        self.run.config_as(DiscoverySettings)  # raises for a damaged file
+        return choose_settings(**{**arguments, "config": self.run.path / "config.yaml"})
+
+    def fit_settings(
         self,
         chosen: DiscoverySettings,
+        arguments: Mapping[str, Any],
         collection: Collection,
         reporter: Reporter,
-        *,
-        is_requested: bool,
     ) -> DiscoverySettings:
         """Return the settings with a number of categories that fits the review; report notes.
 
@@ -179,6 +197,9 @@ class Refinement:
         that have labeled images if it is lower. A number in the settings of the reviewed run is
         replaced by the number of reviewed categories.
         """
+        is_requested = "n_clusters" in (arguments.get("changes") or {}) or any(
+            arguments.get(name) is not None for name in ("n_clusters", "config", "recipe")
+        )
         n_clusters = chosen.n_clusters
         if collection.n_labeled == len(collection) and (n_clusters is None or not is_requested):
             raise DataError(
@@ -221,7 +242,7 @@ class Refinement:
         # A merged category is replayed onto the one it was merged into.
         present = {category: category for category in self.decisions.names} | self.decisions.ended
         ids = {old: category for old, category in present.items() if category in found}
-        not_applied = list(replay_onto(State(run), log, ids))
+        not_applied = replay_onto(State(run), log, ids)
         labels = dict(zip(state.paths, state.columns["label_given"], strict=True))
         changes = self._changes(state) | {
             "not_applied": not_applied,
@@ -230,8 +251,17 @@ class Refinement:
         run.write_json("changes", changes)
         if not has_review(run.path):  # it exists if this process was killed here before
             replay_review(log, run, by=checked_who(None), ids=ids)
-        for line in describe_changes(changes):
-            reporter.report(line)
+        used = count(changes["n_decided"], "labeled image")
+        if became_known := changes["became_known"]:
+            used += f"; now known: {first_few(became_known, MAX_LISTED)}"
+        reporter.report(f"from the review: {used}")
+        n_images = count(changes["n_images"], "image")
+        reporter.report(f"{changes['n_moved']:,} of {n_images} changed category")
+        if not_applied:
+            n_actions = count(len(not_applied), "action")
+            reporter.report(
+                f"note: could not apply {n_actions} of the review, for example: {not_applied[0]}"
+            )
 
     def _changes(self, state: State) -> dict[str, Any]:
         """Compare the reviewed categories with those of the new run, by id."""
@@ -271,63 +301,8 @@ class Refinement:
         }
 
 
-def prepare_refinement(
-    reviewed: Path,
-    source: ImageSource,
-    settings: Mapping[str, Any],
-    *,
-    out: AnyPath | None,
-    resume: bool,
-    force: bool,
-    reporter: Reporter,
-) -> tuple[Collection, Path, DiscoverySettings, Refinement]:
-    """Return the images with the labels of the review, the new run folder, and the settings.
-
-    `settings` are the arguments of `choose_settings`. Unless they include a config or a recipe,
-    settings that they do not give are those of the reviewed run.
-    """
-    refinement = Refinement.open(reviewed)
-    folder = refinement.next_folder if out is None else Path(out)
-    refinement.check_out(folder, resume=resume, force=force)
-    arguments = dict(settings)
-    if not settings.get("config") and not settings.get("recipe"):
-        refinement.run.config_as(DiscoverySettings)  # raises for a damaged file
-        arguments["config"] = refinement.run.path / "config.yaml"
-    chosen = choose_settings(**arguments)
-    if source.is_empty:
-        images = refinement.images(allow_missing=source.allow_missing)
-    else:
-        images = source.read()
-    collection = refinement.collection(images, allow_missing=source.allow_missing)
-    is_requested = any(
-        settings.get(name) is not None for name in ("n_clusters", "config", "recipe")
-    )
-    is_requested = is_requested or "n_clusters" in (settings.get("changes") or {})
-    chosen = refinement.settings(chosen, collection, reporter, is_requested=is_requested)
-    return collection, folder, chosen, refinement
-
-
 def _label_names(collection: Collection) -> dict[str, str]:
     """Return the label of each image by path, '' for unlabeled."""
     names = [*collection.classes, ""]  # the last one for UNLABELED
     labels = zip(collection.names, collection.labels.tolist(), strict=True)
     return {path: names[label] for path, label in labels}
-
-
-def describe_changes(changes: Mapping[str, Any]) -> list[str]:
-    """Return lines that summarize changes.json."""
-    became_known = changes["became_known"]
-    used = count(changes["n_decided"], "labeled image")
-    if became_known:
-        used += f"; now known: {first_few(became_known, MAX_LISTED)}"
-    lines = [
-        f"from the review: {used}",
-        f"{changes['n_moved']:,} of {count(changes['n_images'], 'image')} changed category",
-    ]
-    not_applied = changes["not_applied"]
-    if not_applied:
-        n_actions = count(len(not_applied), "action")
-        lines.append(
-            f"note: could not apply {n_actions} of the review, for example: {not_applied[0]}"
-        )
-    return lines
