@@ -27,7 +27,6 @@ from shoal.words import count
 if TYPE_CHECKING:
     from shoal.data.pixels import Skipped
     from shoal.discovery.assign import Assigner
-    from shoal.runs import Assignment
 
 POLL_S = 2.0
 """Seconds between two checks of a watched folder."""
@@ -134,7 +133,7 @@ def _watch(
     from shoal.arrays import nan_to_null
     from shoal.discovery.assign import Watch
     from shoal.files import write_text
-    from shoal.runs import Assignment, locked_file, to_csv
+    from shoal.runs import Assignment, locked_file, read_rows, to_csv
 
     watched = Watch(assigner, folder)
     _ = assigner.networks  # loaded before the first image arrives
@@ -143,7 +142,8 @@ def _watch(
         if out is not None:
             stack.enter_context(locked_file(out))  # two processes would overwrite each other's rows
             if out.exists() and not force:
-                rows = _read_table(out)
+                # including those of images that are gone
+                rows = {row.path: row for row in read_rows(Assignment, out)}
         log(f"watching {folder}; Ctrl-C stops")
         if out is None and not as_json:
             typer.echo(to_csv(Assignment, []).rstrip("\n"))
@@ -162,13 +162,6 @@ def _watch(
                 time.sleep(POLL_S)
         except KeyboardInterrupt:
             log(f"assigned {count(len(rows), 'image')}")
-
-
-def _read_table(table: Path) -> "dict[str, Assignment]":
-    """Return the rows of an existing table by path, including those of images that are gone."""
-    from shoal.runs import Assignment, read_rows
-
-    return {row.path: row for row in read_rows(Assignment, table)}
 
 
 def _report_skipped(skipped: Sequence["Skipped"]) -> None:

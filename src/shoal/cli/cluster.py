@@ -19,7 +19,6 @@ from shoal.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from shoal.data.readers.embeddings import Embeddings
     from shoal.discovery.cluster_embeddings import ClusterSettings
 
 
@@ -90,7 +89,21 @@ def cluster(
         check_task(points.labels, settings.n_clusters, settings.inference)
         target = out or Path("runs") / embeddings.stem
         if dry_run:
-            result(counted, _plan(points, counted, target, settings.n_clusters), as_json=json)
+            n_labeled = int((points.labels >= 0).sum())
+            sizes = [int((points.labels == i).sum()) for i in range(len(points.classes))]
+            plan = {
+                "counted": counted,
+                "n_embeddings": len(points.names),
+                "n_columns": points.x.shape[1],
+                "n_labeled": n_labeled,
+                "n_unlabeled": len(points.names) - n_labeled,
+                "classes": list(points.classes),
+                "class_sizes": sizes,
+                "notes": list(points.notes),
+                "n_clusters": settings.n_clusters,
+                "out": str(target),
+            }
+            result(counted, plan, as_json=json)
             log(f"nothing was written; without --dry-run, the run is written to {target}")
             return
         run = cluster_embeddings(
@@ -149,22 +162,3 @@ def _settings(
         **chosen,
     )
     return ClusterSettings(n_clusters=number, inference=inference)
-
-
-def _plan(
-    points: "Embeddings", counted: str, out: Path, n_clusters: int | None
-) -> dict[str, object]:
-    """Return the content of the file in numbers, and where the run would be written."""
-    n_labeled = int((points.labels >= 0).sum())
-    return {
-        "counted": counted,
-        "n_embeddings": len(points.names),
-        "n_columns": points.x.shape[1],
-        "n_labeled": n_labeled,
-        "n_unlabeled": len(points.names) - n_labeled,
-        "classes": list(points.classes),
-        "class_sizes": [int((points.labels == i).sum()) for i in range(len(points.classes))],
-        "notes": list(points.notes),
-        "n_clusters": n_clusters,
-        "out": str(out),
-    }

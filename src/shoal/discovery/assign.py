@@ -320,6 +320,7 @@ class Assigner:
         confidence = confidence * (1 - self._mixed_probability[categories] * apart_share)
         # Round as in the run's table, from which the threshold was computed.
         is_outlier = np.round(members.outlier_score, DECIMALS) > self.threshold
+        names_of = [*self.classes, ""]  # the last one for UNLABELED
         rows = []
         for i, name in enumerate(names):
             category = int(categories[i])
@@ -330,9 +331,9 @@ class Assigner:
                 is_novel=category >= self.n_known,
                 confidence=float(confidence[i]),
                 outlier_score=float(members.outlier_score[i]),
-                nearest_known=self._name(members.nearest_known[i]),
+                nearest_known=names_of[members.nearest_known[i]],
                 nearest_known_similarity=float(members.nearest_known_similarity[i]),
-                second_category=self._name(members.second[i]),
+                second_category=names_of[members.second[i]],
             )
             if is_outlier[i]:
                 row = replace(
@@ -345,9 +346,6 @@ class Assigner:
                 )
             rows.append(row)
         return rows
-
-    def _name(self, category: int) -> str:
-        return "" if category == UNLABELED else self.classes[category]
 
 
 class Watch:

@@ -24,9 +24,11 @@ def collect_facts(run: Run) -> dict[str, Any]:
     reviewed = ReviewedRun.of(run)
     best = [row for row in run.metrics if row.get("is_best")]
     n_labeled = sum(map(bool, column(rows, "label_given")))
-    others = [run.path / name for name in RESULTS if Run(run.path / name).is_finished]
+    others = [str(run.path / name) for name in RESULTS if Run(run.path / name).is_finished]
     names = (*(file.name for file in table_files(run.path)), *FILES)
     changes = _content(run, "changes")
+    for name in LONG_CHANGES:
+        changes.pop(name, None)
     noted = ("stopped_early", "seconds", "started", "finished", "seed", "device", "encoder")
     return {
         "run": str(run.path),
@@ -63,33 +65,28 @@ def collect_facts(run: Run) -> dict[str, Any]:
             for split in suggested_splits(reviewed)
         ],
         "validation_accuracy": best[-1]["validation_accuracy"] if best else None,
-        "changes": changes
-        and {name: value for name, value in changes.items() if name not in LONG_CHANGES},
-        "choice": _content(run, "choice"),
-        "other_result": str(others[0]) if others else None,
+        "changes": changes or None,
+        "choice": _content(run, "choice") or None,
+        "other_result": next(iter(others), None),
         **{name: provenance.get(name) for name in noted},
         "files": {name: str(run.path / name) for name in names if run.has(name)},
     }
 
 
-def _content(run: Run, name: str) -> dict[str, Any] | None:
-    """Return the content of a JSON file, if the run has it."""
-    if not run.has(f"{name}.json"):
-        return None
-    content: dict[str, Any] = run.json(name)
-    return content
+def _content(run: Run, name: str) -> dict[str, Any]:
+    """Return the content of a JSON file; empty if the run has none."""
+    return run.json(name) if run.has(f"{name}.json") else {}
 
 
 def linkage_method_of(run: Run) -> str | None:
     """Return 'ward' or 'average'; None if the method clusters in another way."""
-    shifts = _content(run, "shifts") or {}
-    return shifts.get("linkage_method")
+    return _content(run, "shifts").get("linkage_method")
 
 
 def _estimate(run: Run) -> dict[str, Any] | None:
     """Return how K was chosen, with its interval."""
     estimate = _content(run, "estimate")
-    if estimate is None:
+    if not estimate:
         return None
     return {
         **{name: estimate.get(name) for name in ("is_given", "rule", "interval", "range")},
@@ -101,7 +98,7 @@ def _estimate(run: Run) -> dict[str, Any] | None:
 def _confidence(run: Run) -> dict[str, Any] | None:
     """Return whether confidence was calibrated, and on how many labels."""
     calibration = _content(run, "calibration")
-    if calibration is None:
+    if not calibration:
         return None
     return {
         "is_calibrated": calibration["is_calibrated"],

@@ -105,12 +105,20 @@ class Refinement:
 
     def read(self, source: ImageSource) -> Collection:
         """Return the images of a source, by default those of the reviewed run, with the labels and
-        cannot-links of the review."""
+        cannot-links of the review; raise if more than a few images of that run are missing."""
         if source.is_empty:
             images = self.images(allow_missing=source.allow_missing)
         else:
             images = source.read()
-        self._check_same_images(images, allow_missing=source.allow_missing)
+        paths = set(read_assignment_columns(self.run.path, ["path"])["path"])
+        missing = paths - set(images.names)
+        most = len(paths) - 1 if source.allow_missing else max(1, MAX_ABSENT_SHARE * len(paths))
+        if len(missing) > most:
+            raise DataError(
+                f"{self.run.path}: {len(missing):,} of its {len(paths):,} images are missing, for "
+                f"example {min(missing)!r}; give all images of that run, or ignore some missing "
+                "ones with --allow-missing"
+            )
         return self.collection(images)
 
     def collection(self, images: Collection) -> Collection:
@@ -151,18 +159,6 @@ class Refinement:
                 reserved_names=decisions.taken,
             ),
         )
-
-    def _check_same_images(self, images: Collection, *, allow_missing: bool) -> None:
-        """Raise if more than a few images of the reviewed run are missing."""
-        paths = set(read_assignment_columns(self.run.path, ["path"])["path"])
-        missing = paths - set(images.names)
-        most = len(paths) - 1 if allow_missing else max(1, MAX_ABSENT_SHARE * len(paths))
-        if len(missing) > most:
-            raise DataError(
-                f"{self.run.path}: {len(missing):,} of its {len(paths):,} images are missing, for "
-                f"example {min(missing)!r}; give all images of that run, or ignore some missing "
-                "ones with --allow-missing"
-            )
 
     def changed_labels(self, now: Mapping[str, str]) -> list[dict[str, str]]:
         """Return the labels given to the reviewed run that differ from those of `now`, by path."""
