@@ -46,9 +46,8 @@ class Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Move the general options in front of the command, up to a lone `--`."""
         end = args.index("--") if "--" in args else len(args)
-        general = [word for word in args[:end] if word in GENERAL]
-        others = [word for word in args[:end] if word not in GENERAL]
-        return super().parse_args(ctx, [*general, *others, *args[end:]])
+        words = sorted(args[:end], key=lambda word: word not in GENERAL)  # a stable sort
+        return super().parse_args(ctx, [*words, *args[end:]])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; convert an exception to a message on stderr and an exit code."""

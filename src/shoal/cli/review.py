@@ -128,10 +128,10 @@ def _open(run: "Run", replay: Path | None, *, read_only: bool) -> tuple["Review"
                 log(review.log.note)
             return review, []
     entries, not_applied = replay_review(replay or run.path, run, by=checked_who(None))
-    outcome = "all were applied"
-    if not_applied:
-        outcome = f"{count(len(not_applied), 'action')} could not be applied completely"
-    log(f"replayed {count(len(entries), 'action')} of a review of another result; {outcome}")
+    log(
+        f"replayed {count(len(entries), 'action')} of a review of another result; "
+        f"{len(not_applied):,} could not be applied completely"
+    )
     for text in not_applied:
         log(f"  {text}")
     return Review(run), not_applied

@@ -85,10 +85,11 @@ class DiscoveredRun(Run):
         'found.html'
         """
         run = Run(self.path)
-        if file is not None and Path(file).parent != run.path and not tsne:
-            return write_report(run, Path(file), tsne=tsne)  # the run may be on a read-only disk
+        target = run.path / "report.html" if file is None else Path(file)
+        if target.parent != run.path and not tsne:
+            return write_report(run, target, tsne=tsne)  # the run may be on a read-only disk
         with locked(run.path):
-            return write_report(run, None if file is None else Path(file), tsne=tsne)
+            return write_report(run, target, tsne=tsne)
 
     @property
     def tree(self) -> CategoryTree:
