@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.arrays import Ints
+from shoal.arrays import Bools, Ints
 from shoal.errors import DataError, UsageError
 from shoal.review.actions import (
     UNREADABLE,
@@ -41,7 +41,7 @@ from shoal.review.review import write_review
 from shoal.review.state import Change, State
 from shoal.review.verbs import grouped
 from shoal.runs import NO_CATEGORY, Run
-from shoal.words import count, plural
+from shoal.words import count
 
 
 def replay_review(
@@ -116,18 +116,16 @@ def _actions_in_effect(
     entries: dict[int, Entry] = {}
     undone: set[int] = set()
     problems: dict[int, list[str]] = {}
-    n_missing = 0
+    missing: list[str] = []
 
     def find_rows(paths: Sequence[str]) -> Ints:
-        nonlocal n_missing
-        present = [path for path in paths if path in state.row_of]
-        n_missing += len(paths) - len(present)
-        return state.rows(present)
+        missing.extend(path for path in paths if path not in state.row_of)
+        return state.rows(path for path in paths if path in state.row_of)
 
     for seq, line in enumerate(lines, start=1):
-        n_missing = 0
+        missing.clear()
         try:
-            action = parse_action(str(line["action"]), line, find_rows)
+            action = parse_action(line["action"], line, find_rows)
         except UsageError as error:
             problems[seq] = [str(error)]
             continue
@@ -139,11 +137,9 @@ def _actions_in_effect(
         elif action.kind == "redo":
             undone.discard(action.of)
         else:
-            entries[seq] = Entry(seq=seq, by=str(line["by"]), at=str(line["at"]), action=action)
-            if n_missing:
-                problems[seq] = [
-                    f"{n_missing:,} of its images {plural(n_missing, 'is')} not in this run"
-                ]
+            entries[seq] = Entry(seq=seq, by=line["by"], at=line["at"], action=action)
+            if missing:
+                problems[seq] = [f"{count(len(missing), 'image')} not in this run"]
     for seq in undone:
         entries.pop(seq, None)
         problems.pop(seq, None)
@@ -163,18 +159,18 @@ class Replay:
         self.has_ids = ids is not None
         self.ids = dict(ids or {})
         """The id in this run of each old category that has a match."""
-        self.names: dict[int, str] = {}
+        self.named: dict[int, str] = {}
+        """The final names of the old categories that people named or created."""
+        self.names = self.named
         """The final name of each old category."""
-        self.named: set[int] = set()
-        """Old categories that people named or created."""
         self.merged_into: dict[int, int] = {}
         self.placed: dict[int, tuple[int, int]] = {}
         """By row, the action that last confirmed, moved or rejected the image, and the old category
         that the image is in at the end."""
-        self.decided: dict[int, int] = {}
-        """By row, the last action that set the status of the image."""
         self.entry = Entry(seq=0, by="", at="", action=Action(kind="start"))
         """The entry being applied."""
+        self.problems: list[str] = []
+        """What of it could not be applied."""
         for entry in entries:
             self._collect(entry)
 
@@ -182,48 +178,40 @@ class Replay:
         """Record the final names, merges and decisions."""
         action = entry.action
         if action.kind in ("rename", "create"):
-            self.names[action.category] = action.name
-            self.named.add(action.category)
+            self.named[action.category] = action.name
         elif action.kind == "merge":
             self.merged_into |= dict.fromkeys(action.categories, action.category)
         for group in action.groups:
-            if action.kind in ("refuse", "note"):
-                continue
+            rows = group.rows.tolist()
             if action.kind == "split":
-                self.names[group.category] = group.name
-                self.named.add(group.category)
-            for row in group.rows.tolist():
-                if action.kind == "split":
-                    if row in self.placed:  # a split changes the category, not the decision
-                        self.placed[row] = (self.placed[row][0], group.category)
-                    continue
-                self.decided[row] = entry.seq
-                if action.kind == "reject":
-                    self.placed[row] = (entry.seq, NO_CATEGORY)
-                elif action.kind != "flag":
-                    self.placed[row] = (entry.seq, group.category)
+                self.named[group.category] = group.name
+                for row in self.placed.keys() & rows:
+                    # a split changes the category, not the decision
+                    self.placed[row] = (self.placed[row][0], group.category)
+            elif action.kind == "reject":
+                self.placed |= dict.fromkeys(rows, (entry.seq, NO_CATEGORY))
+            elif action.kind in ("confirm", "assign", "create"):
+                self.placed |= dict.fromkeys(rows, (entry.seq, group.category))
 
     def match_categories(self, start: Line) -> None:
         """Match the categories of the old run, listed in the first line of its log."""
         listed = start.get("categories") or []
-        assert isinstance(listed, list)
         exemplars = {int(old["category"]): list(old["exemplars"]) for old in listed}
         found_names = {int(old["category"]): str(old["name"]) for old in listed}
-        given_names = {old: self.names[old] for old in found_names if old in self.names}
-        self.names = found_names | self.names
+        given_names = {old: self.named[old] for old in found_names if old in self.named}
+        self.names = found_names | self.named
         if self.has_ids:
             return
         known = {c.category: c.category_id for c in self.state.found if not c.is_novel}
-        for names in (found_names, given_names):
-            for old, name in names.items():
-                is_free = known.get(name) not in (None, *self.ids.values())
-                if old not in self.ids and is_free:
-                    self.ids[old] = known[name]
+        for old, name in (*found_names.items(), *given_names.items()):
+            is_free = known.get(name) not in (None, *self.ids.values())
+            if old not in self.ids and is_free:
+                self.ids[old] = known[name]
         votes = []  # number of exemplars, old category, category of this run
         for old, paths in exemplars.items():
             rows = [self.state.row_of[path] for path in paths if path in self.state.row_of]
-            counts = Counter(self.state.category_ids[rows].tolist()).most_common(1)
-            for number, n_votes in counts:
+            counts = Counter(self.state.category_ids[rows].tolist())
+            for number, n_votes in counts.items():
                 if number != NO_CATEGORY and 2 * n_votes > len(rows):
                     votes.append((n_votes, old, number))
         for _, old, number in sorted(votes, key=lambda vote: -vote[0]):
@@ -235,47 +223,40 @@ class Replay:
     def apply(self, entry: Entry) -> list[str]:
         """Apply an old action; return what could not be applied."""
         self.entry = entry
+        self.problems = []
         action = entry.action
-        problems: list[str] = []
-        steps = [action]
-        if len(action.groups) > 1:  # apply what is possible, even if some groups are not
-            steps = [replace(action, groups=(group,)) for group in action.groups]
+        apply = {
+            "confirm": self._place,
+            "assign": self._place,
+            "create": self._place,
+            "reject": self._reject,
+            "flag": self._flag,
+            "refuse": self._refuse,
+            "rename": self._rename,
+            "merge": self._merge,
+            "split": self._split,
+            "distinct": self._mark_distinct,
+            "note": self._note,
+        }[action.kind]
+        # What is possible is applied, even if some groups are not.
+        steps = [replace(action, groups=(group,)) for group in action.groups] or [action]
         for step in steps:
             try:
-                self._apply(step, problems)
+                apply(step)
             except UsageError as error:
-                problems.append(str(error))
-        return problems
-
-    def _apply(self, action: Action, problems: list[str]) -> None:
-        if action.kind == "flag":
-            self._commit_flag(action)
-        elif action.kind == "reject":
-            self._reject(action, problems)
-        elif action.kind in ("confirm", "assign", "create"):
-            self._place(action)
-        elif action.kind == "refuse":
-            self._refuse(action)
-        elif action.kind == "rename":
-            self._rename(action)
-        elif action.kind == "note":
-            self._note(action)
-        elif action.kind == "merge":
-            self._merge(action)
-        elif action.kind == "split":
-            self._split(action, problems)
-        elif len({self._final(old) for old in action.categories}) == 2:
-            # The action is "distinct", and the two categories were not merged later.
-            pair = tuple(sorted({self._match(old) for old in action.categories}))
-            if len(pair) == 1:
-                raise UsageError(f"both are {self.state.name(pair[0])} in this run")
-            if pair not in self.state.distinct:
-                self._commit(Action(kind="distinct", categories=pair))
+                self.problems.append(str(error))
+        return self.problems
 
     def _commit(self, action: Action) -> None:
         """Apply an action to the state, with the author and time of the current entry."""
         change = prepare(self.state, action)
         self.state.commit(replace(self.entry, seq=self.state.seq + 1, action=action), change)
+
+    def _commit_group(self, kind: str, category: int, rows: Ints) -> None:
+        """Apply an action about images and a category, unless there are no images."""
+        if len(rows):
+            group = Group(category=category, rows=rows)
+            self._commit(Action(kind=kind, category=category, groups=(group,)))
 
     def _final(self, old: int) -> int:
         """Return the old category that an old one was merged into, or itself if it was not."""
@@ -296,72 +277,59 @@ class Replay:
         """Return the category of this run that matches an old one; create it if people named it."""
         final = self._final(old)
         if final not in self.ids and final in self.named and not self.has_ids:
-            name = self.names[final]
-            number = self.state.find(name)
-            # A default name such as novel-003 means different categories in different runs.
-            if number is not None and self._has_default_name(number):
-                number = None
-                name = self.state.free_name(name)
+            number = self.state.find(self.names[final])
             if number is None:
                 number = self.state.next_id
-                self._commit(create(number, name, Change().rows))
+                self._commit(create(number, self.names[final], Change().rows))
             self.ids[final] = number
         return self._match(old)
 
-    def _has_default_name(self, number: int) -> bool:
-        record = self.state.records[number]
-        return record.is_novel and not record.is_named
+    def _is_inside(self, rows: Ints, target: int) -> Bools:
+        """Return whether each image is in a category of this run; list it as a problem if not."""
+        is_inside: Bools = self.state.category[rows] == target
+        n_outside = int((~is_inside).sum())
+        if n_outside and not self.has_ids:
+            name = self.state.name(target)
+            self.problems.append(f"{count(n_outside, 'image')} not in {name} in this run")
+        return is_inside
 
-    def _commit_flag(self, action: Action) -> None:
-        rows = [row for row in action.rows.tolist() if self.decided[row] == self.entry.seq]
-        if rows:
-            self._commit(Action(kind="flag", groups=grouped(self.state, np.array(rows))))
+    def _last_decided(self, action: Action) -> Ints:
+        """Return the images about which no later action decides."""
+        rows = [row for row in action.rows.tolist() if self.placed[row][0] == self.entry.seq]
+        return np.array(rows, dtype=np.int64)
+
+    def _flag(self, action: Action) -> None:
+        if len(action.rows):
+            self._commit(Action(kind="flag", groups=grouped(self.state, action.rows)))
 
     def _place(self, action: Action) -> None:
         """Confirm or move the images that were not moved or rejected later."""
         if action.kind == "create" and not len(action.rows) and not self.has_ids:
             self._match_or_create(action.category)
-        by_category: dict[int, list[int]] = {}
-        for row in action.rows.tolist():
-            seq, old = self.placed[row]
-            if seq == self.entry.seq:
-                by_category.setdefault(old, []).append(row)
-        for old, listed in by_category.items():
+        rows = self._last_decided(action)
+        olds = np.array([self.placed[row][1] for row in rows.tolist()])
+        for old in np.unique(olds).tolist():
             target = self._match_or_create(old)
-            rows = np.array(listed)
+            placed = rows[olds == old]
             if action.kind != "confirm":
-                self._commit(assign(target, rows, action.via))
+                self._commit(assign(target, placed, action.via))
                 continue
-            elsewhere = rows[self.state.category[rows] != target]
-            if len(elsewhere):
-                self._commit(assign(target, elsewhere))
-            self._commit(Action(kind="confirm", groups=(Group(category=target, rows=rows),)))
+            self._commit_group("assign", target, placed[self.state.category[placed] != target])
+            self._commit_group("confirm", target, placed)
 
-    def _reject(self, action: Action, problems: list[str]) -> None:
+    def _reject(self, action: Action) -> None:
         """Reject the images that are in the matching category of this run."""
         target = self._match(action.groups[0].category)
-        last = [row for row in action.rows.tolist() if self.placed[row][0] == self.entry.seq]
-        rows = np.array(last, dtype=np.int64)
-        is_inside = self.state.category[rows] == target
-        n_outside = int((~is_inside).sum())
-        if n_outside and not self.has_ids:
-            images = f"{count(n_outside, 'image')} {plural(n_outside, 'is')}"
-            problems.append(f"{images} not in {self.state.name(target)} in this run")
-        if is_inside.any():
-            group = Group(category=target, rows=rows[is_inside])
-            self._commit(Action(kind="reject", groups=(group,)))
+        rows = self._last_decided(action)
+        self._commit_group("reject", target, rows[self._is_inside(rows, target)])
 
     def _refuse(self, action: Action) -> None:
         """Refuse images for the matching category; reject them if this run put them there."""
         target = self._match(action.category)
         is_inside = self.state.category[action.rows] == target
-        if not is_inside.all():
-            group = Group(category=target, rows=action.rows[~is_inside])
-            self._commit(Action(kind="refuse", category=target, groups=(group,)))
-        found = [row for row in action.rows[is_inside].tolist() if row not in self.placed]
-        if found:
-            group = Group(category=target, rows=np.array(found))
-            self._commit(Action(kind="reject", groups=(group,)))
+        is_found = np.array([row not in self.placed for row in action.rows.tolist()], dtype=bool)
+        self._commit_group("refuse", target, action.rows[~is_inside])
+        self._commit_group("reject", target, action.rows[is_inside & is_found])
 
     def _rename(self, action: Action) -> None:
         old = action.category
@@ -390,7 +358,7 @@ class Replay:
             if others := tuple(sorted(matched - {target})):
                 self._commit(Action(kind="merge", categories=others, category=target))
 
-    def _split(self, action: Action, problems: list[str]) -> None:
+    def _split(self, action: Action) -> None:
         """Split off the images of a part that are in the matching category of this run."""
         (part,) = action.groups
         final = self._final(part.category)
@@ -403,18 +371,16 @@ class Replay:
             name = self.state.name(source) + name.removeprefix(old_name)
             self.names[part.category] = name
         number = self.state.find(name)
-        if number is not None and not self._has_default_name(number):
+        if number is not None:
             self.ids[final] = number  # the part exists already
             return
-        rows = part.rows[self.state.category[part.rows] == source]
-        if len(rows) < len(part.rows):
-            n = len(part.rows) - len(rows)
-            images = f"{n:,} of {count(len(part.rows), 'image')} {plural(n, 'is')}"
-            problems.append(f"{images} not in {self.state.name(source)} in this run")
-        if not len(rows):
-            return  # created later if people decided about one of its images
-        if number is not None:
-            name = self.state.free_name(name)
-        self.ids[final] = self.state.next_id
-        group = Group(category=self.state.next_id, rows=rows, name=name)
-        self._commit(Action(kind="split", category=source, groups=(group,)))
+        rows = part.rows[self._is_inside(part.rows, source)]
+        if len(rows):  # else created if people decided about one of its images
+            self.ids[final] = self.state.next_id
+            group = Group(category=self.state.next_id, rows=rows, name=name)
+            self._commit(Action(kind="split", category=source, groups=(group,)))
+
+    def _mark_distinct(self, action: Action) -> None:
+        if len({self._final(old) for old in action.categories}) == 2:  # not merged later
+            pair = tuple(self._match(old) for old in action.categories)
+            self._commit(Action(kind="distinct", categories=pair))

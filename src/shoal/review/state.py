@@ -5,7 +5,6 @@ changes.
 """
 
 import hashlib
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +13,7 @@ import numpy as np
 
 from shoal.arrays import Bools, Floats, Ints
 from shoal.errors import UsageError
-from shoal.review.actions import MAX_NAME, Action, Entry, composed
+from shoal.review.actions import Action, Entry, composed
 from shoal.runs import NO_CATEGORY, Run, check_columns, damaged, read_assignment_columns
 from shoal.words import first_few
 
@@ -235,12 +234,6 @@ class State:
             if composed(record.name) == wanted:
                 return number
         return None
-
-    def free_name(self, name: str) -> str:
-        """Return the name with a number such that no category has or had it."""
-        taken = {record.name for record in self.records.values()}
-        numbered = (f"{name[: MAX_NAME - 10]} {number}" for number in itertools.count(2))
-        return next(free for free in numbered if free not in taken)
 
     def is_second_rejected(self, row: int) -> bool:
         """Return whether an image was rejected from its second category."""
