@@ -43,7 +43,8 @@ def test_a_split_asks_what_becomes_of_labels_that_would_leave(
     slider = "document.querySelector('#dialog input[type=range]')"
     for n in range(2, 8):  # until images with one label are in two parts
         page.run(f"{slider}.value = {n}, {slider}.dispatchEvent(new Event('input')), true")
-        page.wait(f"document.querySelectorAll('#dialog .part').length === {n}")
+        page.wait("!document.querySelector('#dialog button.main').disabled")  # parts are shown
+        assert page.run("document.querySelectorAll('#dialog .part').length") == n
         if not page.run("document.querySelector('#dialog label:has(select)').hidden"):
             break
     page.run(f"document.querySelector('#dialog select').selectedIndex = {int(relabels)}, true")
