@@ -1,14 +1,13 @@
 """Convert settings between YAML and frozen dataclasses; unknown keys are refused.
 
 Settings classes are defined next to the code that uses them. A field's type decides which values
-are accepted: int, float, str, bool, Literal, `X | None`, tuples of these, and nested dataclasses.
+are accepted: int, float, str, bool, Literal, tuples of these, nested dataclasses, and `X | None`.
 The class of a field with the metadata of `named_by`, and its key in YAML, depend on another field.
 """
 
 import dataclasses
 import types
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -37,7 +36,7 @@ def named_by(other: str, classes: Callable[[], Mapping[str, type]]) -> dict[str,
 
 def load_settings(cls: type[Settings], file: Path | str) -> Settings:
     """Read a YAML file, such as a run's config.yaml, into settings of class `cls`."""
-    return from_dict(cls, read_yaml(file), where=str(Path(file)))
+    return from_dict(cls, read_yaml(file), where=str(file))
 
 
 def read_yaml(file: Path | str) -> object:
@@ -49,9 +48,7 @@ def read_yaml(file: Path | str) -> object:
         raise UsageError(f"{path}: cannot be read as UTF-8 text ({error})") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
-    if content is None:
-        return {}
-    return content
+    return content or {}
 
 
 def dump_settings(settings: object) -> str:
@@ -124,19 +121,20 @@ def convert(hint: object, value: object, where: str) -> object:
     origin = get_origin(hint)
     args = get_args(hint)
     if origin in (Union, types.UnionType):
-        choices = [choice for choice in args if choice is not type(None)]
-        if value is None and len(choices) < len(args):
+        if value is None:
             return None
-        for choice in choices[:-1]:
-            with suppress(UsageError):
-                return convert(choice, value, where)
-        return convert(choices[-1], value, where)
+        return convert(args[0], value, where)
     if origin is Literal:
         if value in args:
             return value
         raise UsageError(f"{where}: found {show(value)}{did_you_mean(str(value), map(str, args))}")
     if origin is tuple:
-        return _convert_tuple(args, value, where)
+        if not isinstance(value, list | tuple):
+            raise UsageError(f"{where}: found {show(value)}, expected a list")
+        kinds = args[:1] * len(value) if args[-1] is Ellipsis else args
+        if len(kinds) != len(value):
+            raise UsageError(f"{where}: found {len(value)} values, expected {len(kinds)}")
+        return tuple(convert(kinds[i], item, f"{where}[{i}]") for i, item in enumerate(value))
     if dataclasses.is_dataclass(hint):
         return from_dict(hint, value, where=where)  # type: ignore[arg-type]
     is_bool = isinstance(value, bool)
@@ -148,29 +146,18 @@ def convert(hint: object, value: object, where: str) -> object:
     raise UsageError(f"{where}: found {show(value)}, expected {expected}")
 
 
-def _convert_tuple(args: tuple[object, ...], value: object, where: str) -> tuple[object, ...]:
-    if not isinstance(value, list | tuple):
-        raise UsageError(f"{where}: found {show(value)}, expected a list")
-    if args[-1] is Ellipsis:
-        args = args[:1] * len(value)
-    if len(args) != len(value):
-        raise UsageError(f"{where}: found {len(value)} values, expected {len(args)}")
-    pairs = enumerate(zip(args, value, strict=True))
-    return tuple(convert(kind, item, f"{where}[{i}]") for i, (kind, item) in pairs)
-
-
 def differences(new: object, old: object) -> list[str]:
     """Return where settings, or nested mappings, differ, such as 'training.epochs: 20, was 10'."""
     return list(_differences(_plain(new), _plain(old), ""))
 
 
 def _differences(new: object, old: object, name: str) -> Iterator[str]:
+    if isinstance(new, list) and isinstance(old, list):
+        new = dict(enumerate(new))
+        old = dict(enumerate(old))
     if isinstance(new, dict) and isinstance(old, dict):
         for key in {**new, **old}:
             yield from _differences(new.get(key), old.get(key), f"{name}.{key}".lstrip("."))
-    elif isinstance(new, list) and isinstance(old, list) and len(new) == len(old):
-        for i, pair in enumerate(zip(new, old, strict=True)):
-            yield from _differences(*pair, f"{name}[{i}]")
     elif new != old:
         yield f"{name}: {show(new)}, was {show(old)}"
 

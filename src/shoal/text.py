@@ -1,7 +1,5 @@
 """Make names and text of users safe to print: control characters become visible."""
 
-import json
-import re
 import unicodedata
 
 DIRECTION_CODES = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
@@ -25,17 +23,6 @@ def shown(text: str, longest: int | None = None) -> str:
         return text
     tail = longest // 3
     return f"{text[: longest - tail - 1]}…{text[-tail:]}"
-
-
-def escaped_json(text: str) -> str:
-    """Return JSON with the same meaning in which control characters are escaped."""
-    return re.sub(r"[^\x20-\x7e]", _escaped, text)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    if match[0].isprintable():
-        return match[0]
-    return json.dumps(match[0]).strip('"')
 
 
 def _visible(letter: str) -> str:

@@ -62,7 +62,7 @@ def test_a_run_is_lloyds_steps_to_their_end(seed: int, monkeypatch: pytest.Monke
     labels = torch.full((150,), -1)
     labels[:10] = torch.arange(10) % 2
     generator = torch.Generator().manual_seed(seed)
-    first = module._first_centers(points, labels, 2, 7, generator)
+    first = module._first_centers(points, labels, 7, generator)
     expected, centers = slow_kmeans(points, labels, first)
     monkeypatch.setattr(module, "TOLERANCE", 1e-20)
     found = run(points, labels, 7, seed, n_init=1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.text import escaped_json, shown
+from shoal.text import shown
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
@@ -65,7 +65,7 @@ def result(text: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
     if not is_first_process():
         return
     if as_json:
-        typer.echo(escaped_json(json.dumps(facts, ensure_ascii=False)))
+        typer.echo(json.dumps(facts))
     else:
         if sys.stdout.isatty():
             text = "\n".join(map(shown, text.split("\n")))

@@ -58,16 +58,14 @@ def find_mixtures(points: Tensor, categories: Ints, labels: Ints, n_categories: 
     `points` (N, D) and `labels` (N,), -1 for unlabeled."""
     probability = np.zeros(n_categories)
     is_apart = np.zeros(len(categories), dtype=bool)
-    splits = {}
-    for category in range(n_categories):
+    splits = []
+    for category in np.flatnonzero(np.bincount(categories) >= MIN_IMAGES):
         rows = np.flatnonzero(categories == category)
-        if len(rows) >= MIN_IMAGES:
-            splits[category] = _Splits(points, rows, labels[rows] != UNLABELED)
-    if splits:
-        median_height = float(np.median([split.heights.max() for split in splits.values()]))
-        median_size = float(np.median([len(split.rows) for split in splits.values()]))
-    for category, split in splits.items():
-        probability[category], apart = split.best(median_height, median_size)
+        splits.append(_Splits(points, rows, labels[rows] != UNLABELED))
+    for split in splits:
+        median_height = float(np.median([other.heights.max() for other in splits]))
+        median_size = float(np.median([len(other.rows) for other in splits]))
+        probability[categories[split.rows[0]]], apart = split.best(median_height, median_size)
         is_apart[apart] = True
     return Mixtures(probability, is_apart)
 
@@ -83,9 +81,8 @@ def split_mixtures(
     """
     split = clusters.copy()
     next_cluster = len(mixtures.probability)
-    order = np.argsort(-mixtures.probability, kind="stable")
-    likely = order[mixtures.probability[order] >= SPLIT_FROM]
-    for cluster in likely[:max_splits]:
+    likely = np.argsort(-mixtures.probability, kind="stable")[:max_splits]
+    for cluster in likely[mixtures.probability[likely] >= SPLIT_FROM]:
         is_member = clusters == cluster
         is_moved = is_member & mixtures.is_apart & (labels == UNLABELED)
         if (labels[is_member] != UNLABELED).any() and is_moved.any():
@@ -106,13 +103,12 @@ class _Splits:
         self.compared = self.points[::step]  # (n, D)
         linkage = unit_tree(self.compared).linkage
         n = len(self.compared)
-        nodes = [np.array([leaf]) for leaf in range(n)]
+        nodes = list(np.arange(n)[:, None])
         for left, right in linkage[:, :2].astype(np.int64):
             nodes.append(np.concatenate([nodes[left], nodes[right]]))
         smallest = max(2, MIN_SHARE * n)
-        self.parts = [node for node in nodes if smallest <= len(node) <= n - 2]
-        if not self.parts:
-            self.parts = [nodes[int(linkage[-1, 0])]]
+        parts = [node for node in nodes if smallest <= len(node) <= n - 2]
+        self.parts = parts or [nodes[int(linkage[-1, 0])]]
         vectors = self.compared.double().cpu().numpy()
         sums = np.stack([vectors[part].sum(axis=0) for part in self.parts])  # (S, D)
         self.sizes = np.array([len(part) for part in self.parts])  # (S,)

@@ -51,20 +51,14 @@ def semi_supervised_kmeans(
     """
     n_known = int(labels.max()) + 1
     n_free = int((labels < 0).sum())
-    least = max(n_known, 1)
-    if not least <= n_clusters <= n_known + n_free:
+    if not max(n_known, 1) <= n_clusters <= n_known + n_free:
         raise UsageError(
             f"n_clusters: found {n_clusters} with {n_known} known classes and {n_free} unlabeled "
-            f"points, expected {least} to {n_known + n_free}"
+            f"points, expected {max(n_known, 1)} to {n_known + n_free}"
         )
-    best: KMeansResult | None = None
-    for _ in range(n_init):
-        centers = _first_centers(points, labels, n_known, n_clusters, generator)
-        run = _run(points, labels, centers, max_iterations)
-        if best is None or run.inertia < best.inertia:
-            best = run
-    assert best is not None
-    return best
+    starts = (_first_centers(points, labels, n_clusters, generator) for _ in range(n_init))
+    runs = (_run(points, labels, centers, max_iterations) for centers in starts)
+    return min(runs, key=lambda run: run.inertia)  # the first on ties
 
 
 def _run(points: Tensor, labels: Tensor, centers: Tensor, max_iterations: int) -> KMeansResult:
@@ -85,22 +79,21 @@ def _run(points: Tensor, labels: Tensor, centers: Tensor, max_iterations: int) -
 
 
 def _first_centers(
-    points: Tensor, labels: Tensor, n_known: int, n_clusters: int, generator: torch.Generator
+    points: Tensor, labels: Tensor, n_clusters: int, generator: torch.Generator
 ) -> Tensor:
     """Return the means of the known classes, then unlabeled points sampled with probabilities
     proportional to their squared distance."""
     is_labeled = labels >= 0
-    known = _means(points[is_labeled], labels[is_labeled], n_known)  # (C, D)
+    centers = _means(points[is_labeled], labels[is_labeled], int(labels.max()) + 1)  # (C, D)
     free = points[~is_labeled]
     nearest = torch.full((len(free),), torch.inf, dtype=torch.float64, device=points.device)
-    if n_known:
-        _, nearest = _assign(free, labels[~is_labeled], known)
-    centers = [known]
-    for _ in range(n_clusters - n_known):
+    if len(centers):
+        _, nearest = _assign(free, labels[~is_labeled], centers)
+    while len(centers) < n_clusters:
         center = free[_sample(nearest, generator)][None].double()  # (1, D)
-        centers.append(center)
+        centers = torch.cat([centers, center])
         nearest = torch.minimum(nearest, _distances(free, center))
-    return torch.cat(centers)
+    return centers
 
 
 def _sample(weights: Tensor, generator: torch.Generator) -> int:

@@ -86,20 +86,14 @@ def gcd_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> A
     >>> gcd_accuracy(["a", "a", "b", "c", "c"], [0, 0, 1, 1, 2], [True, True, True, False, False])
     Accuracy(all=0.8, known=1.0, novel=0.5)
     """
-    true = _as_labels(y_true, "y_true")
+    # numpy turns -1 in a list of names into text.
+    true = _as_labels(y_true, "y_true", UNLABELED, str(UNLABELED))
     pred = _as_labels(y_pred, "y_pred")
     known = np.asarray(is_known)
     if true.shape != pred.shape or known.shape != true.shape or known.dtype != bool:
         raise DataError(
             f"y_true, y_pred, is_known: found shapes {true.shape}, {pred.shape} and {known.shape} "
             f"of {known.dtype}, expected three of (N,), the last one booleans"
-        )
-    # numpy turns -1 in a list of names into text.
-    is_unlabeled = np.isin(true, [UNLABELED] if true.dtype.kind != "U" else [str(UNLABELED)])
-    if is_unlabeled.any():
-        raise DataError(
-            f"y_true: -1, unlabeled, in {name_rows(is_unlabeled)}; score only images that have a "
-            "label"
         )
     counts, clusters, classes = contingency(true, pred)
     counts_known = np.zeros_like(counts)
@@ -121,15 +115,15 @@ def gcd_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> A
     )
 
 
-def _as_labels(labels: ArrayLike, name: str) -> NDArray[np.generic]:
-    """Check labels (N,): none missing."""
+def _as_labels(labels: ArrayLike, name: str, *unlabeled: object) -> NDArray[np.generic]:
+    """Check labels (N,): none missing or `unlabeled`."""
     array = np.asarray(labels)
     if array.ndim != 1:
         raise DataError(f"{name}: found shape {array.shape}, expected (N,), one label per image")
-    missing = np.array([is_missing(label) for label in array.tolist()], dtype=bool)
+    missing = np.array([is_missing(label) or label in unlabeled for label in array.tolist()])
     if missing.any():
         raise DataError(
-            f"{name}: None or NaN in {name_rows(missing)}; score only images that have a label"
+            f"{name}: no label in {name_rows(missing)}; score only images that have a label"
         )
     return array
 

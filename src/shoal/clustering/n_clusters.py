@@ -200,8 +200,8 @@ def interval(curve: Curve) -> Range:
 
 
 def _quantile(curve: Curve, weights: Floats, share: float) -> int:
-    index = int(np.searchsorted(np.cumsum(weights), share))
-    return int(curve.n_clusters[min(index, len(weights) - 1)])
+    index = np.searchsorted(np.cumsum(weights)[:-1], share)
+    return int(curve.n_clusters[index])
 
 
 def _posterior_by_pairs(curve: Curve) -> Floats:
@@ -246,30 +246,24 @@ def read_heuristic(curve: Curve) -> tuple[str, float, float]:
     labels per class, `gap` is used alone. If two heuristics are combined, the expected error grows
     with their distance.
     """
-    if _most_have(SURE_FIT_LABELS, curve):
+    # At least half of the known classes, and at least two, have as many labeled images or more.
+    n_most = np.sort(curve.class_sizes)[-max(2, -(-curve.n_classes // 2))]
+    if n_most >= SURE_FIT_LABELS:
         name = "balance"
         estimates = [plateau(curve), precision(curve)]
-        k = float(np.sqrt(estimates[0] * estimates[1]))
     elif curve.n_labeled >= 2 * curve.n_classes:
         name = "median"
         estimates = [plateau(curve), gap(curve)]
-        if _most_have(MIN_FIT_LABELS, curve):
+        if n_most >= MIN_FIT_LABELS:
             estimates.append(precision(curve))
-        k = float(np.exp(np.median(np.log(estimates))))
     else:
         name = "gap"
-        estimates = []
-        k = gap(curve)
+        estimates = [gap(curve)]
+    logs = np.log(estimates)
     distance = 0.0
     if len(estimates) == 2:
-        distance = np.log(estimates[0] / estimates[1]) / 2
-    return name, k, float(np.hypot(SCALES[name], distance))
-
-
-def _most_have(n_labels: int, curve: Curve) -> bool:
-    """Return whether at least half of the known classes, and at least two, have `n_labels` or more
-    labeled images."""
-    return bool((curve.class_sizes >= n_labels).sum() >= max(2, curve.n_classes / 2))
+        distance = (logs[0] - logs[1]) / 2
+    return name, float(np.exp(np.median(logs))), float(np.hypot(SCALES[name], distance))
 
 
 def plateau(curve: Curve) -> float:
@@ -392,8 +386,4 @@ def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> int:
 
 def clip_n_clusters(n_clusters: int, min_clusters: int | None, max_clusters: int | None) -> int:
     """Return the nearest number within a range; None is an open end."""
-    if max_clusters is not None:
-        n_clusters = min(n_clusters, max_clusters)
-    if min_clusters is not None:
-        n_clusters = max(n_clusters, min_clusters)
-    return n_clusters
+    return int(np.clip(n_clusters, min_clusters or 1, max_clusters or np.inf))
