@@ -60,9 +60,7 @@ class ReliabilityCurve:
 
     def at(self, share: Floats) -> Floats:
         """Return the confidence (M,) at shares (M,), interpolated linearly."""
-        grid = np.linspace(0, 1, len(self.confidence))
-        confidence: Floats = np.interp(share, grid, self.confidence)
-        return confidence
+        return np.interp(share, np.linspace(0, 1, len(self.confidence)), self.confidence)
 
     def shrunk(self, weight: float) -> "ReliabilityCurve":
         """Return weight · curve + (1 - weight) · uncalibrated share."""
@@ -335,7 +333,7 @@ class _Fitter:
         n = len(self.is_known)
         totals = np.bincount(categories, values[is_unlabeled], minlength=n)
         counts = np.bincount(categories, minlength=n)
-        return np.where(counts > 0, totals / np.maximum(counts, 1), float(values.mean()))
+        return np.where(counts > 0, totals / np.maximum(counts, 1), values.mean())
 
 
 def _image_folds(classes: Ints, embeddings: Floats) -> Ints:
@@ -362,8 +360,8 @@ def estimate_label_rate(labels: Ints, neighbors: Ints, rows: Ints) -> float:
     n_labeled = int((labels != UNLABELED).sum())
     near = labels[neighbors[rows]]  # (H, k)
     is_same = near == labels[rows][:, None]
-    same_share = float(is_same.mean())
-    other_share = float((~is_same & (near != UNLABELED)).mean())
+    same_share = is_same.mean()
+    other_share = (~is_same & (near != UNLABELED)).mean()
     rest = 1 - NEAR_UNKNOWN * other_share * n / n_labeled
     if rest <= 0:
         return 1.0

@@ -107,8 +107,7 @@ def number_clusters(clusters: Ints, labels: Ints, n_known: int, rows: Floats) ->
     _, number, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     members = np.split(np.argsort(number, kind="stable"), np.cumsum(sizes)[:-1])
     # Lists are compared by their first numbers that differ.
-    first = [min(cluster, key=lambda row: rows[row].tolist()) for cluster in members]
-    smallest = rows[first]  # (K, any)
+    smallest = rows[[min(part, key=lambda row: rows[row].tolist()) for part in members]]  # (K, any)
     rank = np.argsort(np.lexsort((*smallest.T[::-1], -sizes)))[number]  # (N,)
     category = match_clusters(labels, rank)  # (K,)
     novel = np.flatnonzero(category == UNLABELED)

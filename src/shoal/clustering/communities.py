@@ -69,5 +69,4 @@ def find_communities(
     )
     communities = number_by_first(search.fit_predict(graph))
     is_large = np.bincount(communities) >= min_members
-    numbers = np.where(is_large, np.cumsum(is_large) - 1, UNLABELED)
-    return numbers[communities]
+    return np.where(is_large, np.cumsum(is_large) - 1, UNLABELED)[communities]

@@ -141,8 +141,7 @@ def _sweep(tree: Tree, known: Ints, least: int, most: int) -> tuple[Ints, Floats
         best[was_best] = products[was_best].max(axis=1)
         totals.append(matching.total)
         bests.append(best)
-    fits = np.sqrt(bests[::-1]).sum(axis=1) / max(len(fitted), 1)
-    return np.array(totals[::-1]), fits
+    return np.array(totals[::-1]), np.sqrt(bests[::-1]).sum(axis=1) / max(len(fitted), 1)
 
 
 def _gaps(tree: Tree, n_clusters: Ints) -> Floats:

@@ -135,8 +135,7 @@ def find_neighbors(
     """
     others = len(bank) - 1
     if settings.retrieval == "nearest":
-        k = settings.list_length(others)
-        return k_nearest(points, bank, k, exclude=exclude, exact=exact)
+        return k_nearest(points, bank, settings.list_length(others), exclude=exclude, exact=exact)
     sampled = []
     for block in torch.split(exclude, max(1, SAMPLE_ELEMENTS // others)):
         numbers = torch.rand(len(block), others, generator=generator)

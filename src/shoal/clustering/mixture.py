@@ -152,8 +152,7 @@ def _try_split(
     parts = [rows[halves == 0], rows[halves == 1]]
     if min(map(len, parts)) >= SMALLEST_PART:
         first, second = (points[part] for part in parts)
-        ratio = log_split_ratio(members, first, second, prior, concentration)
-        if _accepts(ratio, generator):
+        if _accepts(log_split_ratio(members, first, second, prior, concentration), generator):
             return parts
     return [rows]
 

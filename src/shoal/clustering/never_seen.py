@@ -31,8 +31,7 @@ class SeenProbability:
 
     def at(self, outlier_score: Floats) -> Floats:
         """Return the probability (M,) for outlier scores (M,)."""
-        probability: Floats = expit(self.intercept + self.slope * outlier_score)
-        return probability
+        return np.asarray(expit(self.intercept + self.slope * outlier_score))
 
     @classmethod
     def fit(
@@ -44,8 +43,7 @@ class SeenProbability:
             return None
         from sklearn.linear_model import LogisticRegression  # takes a second to import
 
-        step = -(-len(points) // MAX_SAMPLE)
-        sample = np.arange(0, len(points), step)
+        sample = np.arange(0, len(points), -(-len(points) // MAX_SAMPLE))
         never_seen = _scores_from_others(points, categories, sample, n_neighbors)
         scores = np.concatenate([outlier_score[sample], never_seen])
         is_seen = np.repeat([1, 0], [len(sample), len(never_seen)])

@@ -50,8 +50,7 @@ class Tree:
         self.rounding = as_number(rounding, name="rounding")
         self.n_leaves = len(self.linkage) + 1
         self.heights: Floats = self.linkage[:, 2]
-        n_copies = int(np.searchsorted(self.heights, self.rounding, side="right"))
-        self.n_distinct = self.n_leaves - n_copies
+        self.n_distinct = self.n_leaves - int((self.heights <= self.rounding).sum())
         self._left, self._right = self.linkage[:, :2].T.astype(np.int64)  # (N-1,) each
 
     def cut(self, n_clusters: int) -> Ints:
@@ -125,12 +124,10 @@ class Tree:
         linkage = np.empty((self.n_leaves - 1, 4))
         linkage[:n_merges] = self.linkage[:n_merges]
         for step in range(n_clusters - 1):
-            into = kept[step]
-            absorbed = gone[step]
-            sizes[into] += sizes[absorbed]
-            pair = sorted((nodes[into], nodes[absorbed]))
-            linkage[n_merges + step] = (*pair, heights[step], sizes[into])
-            nodes[into] = self.n_leaves + n_merges + step
+            pair = [kept[step], gone[step]]
+            sizes[kept[step]] = sizes[pair].sum()
+            linkage[n_merges + step] = (*sorted(nodes[pair]), heights[step], sizes[kept[step]])
+            nodes[kept[step]] = self.n_leaves + n_merges + step
         return Tree(linkage, rounding=self.rounding)
 
     @cached_property
