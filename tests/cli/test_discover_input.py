@@ -69,8 +69,8 @@ def test_dead_links_and_pipes_are_listed_in_skipped_csv(given, photos, tmp_path:
     assert found.exit_code == 0, found.stderr
     listed = (tmp_path / "run" / "skipped.csv").read_text().splitlines()
     assert listed[1:] == [
-        "dead.png,a broken link",
-        "pipe.png,not a regular file",
+        "dead.png,not a regular file or a broken link",
+        "pipe.png,not a regular file or a broken link",
     ]
 
 

@@ -79,6 +79,6 @@ def test_missing_files_are_listed_one_by_one(tmp_path: Path) -> None:
     lost = next((tmp_path / "CUB_200_2011/images").rglob("bird_3.jpg"))
     lost.unlink()
     found = verify("cub", tmp_path)
-    assert found.parts[0].missing == (f"images/{lost.parent.name}/bird_3.jpg",)
-    assert found.parts[1].missing == ()
+    assert found.parts[0].missing == [f"images/{lost.parent.name}/bird_3.jpg"]
+    assert found.parts[1].missing == []
     assert not found.is_complete

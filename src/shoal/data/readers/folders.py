@@ -182,4 +182,4 @@ def _add_file(entry: "os.DirEntry[str]", name: str, listing: Listing) -> None:
         elif entry.is_file(follow_symlinks=False) or os.path.isfile(entry):  # noqa: PTH113
             listing.names.append(name)
         else:
-            listing.left_out[name] = "not a regular file, or a broken link"
+            listing.left_out[name] = "not a regular file or a broken link"
