@@ -88,6 +88,11 @@ def _rows(
     return tuple(rows)
 
 
+def _varied(setting: str, *values: float) -> tuple[TableRow, ...]:
+    """Return rows that differ in one setting, named after its value."""
+    return tuple(TableRow(str(value), changes={setting: value}) for value in values)
+
+
 MAIN = _rows(
     "Agglomerative, K given",
     "Agglomerative + IMS, K given",
@@ -199,20 +204,14 @@ EXPERIMENTS: dict[str, Experiment] = {
             "12",
             "Number of neighbors k",
             FOUR,
-            tuple(
-                TableRow(str(k), changes={"inference.shift.n_neighbors": k})
-                for k in (4, 8, 16, 32, 64)
-            ),
+            _varied("inference.shift.n_neighbors", 4, 8, 16, 32, 64),
         ),
         Experiment(
             "13",
             "Scale α (1/(k+1): equal weights of query and neighbors, α = k/(k+1))",
             TWO,
             (
-                *(
-                    TableRow(str(alpha), changes={"inference.shift.alpha": alpha})
-                    for alpha in (0.5, 0.6, 0.7, 0.8)
-                ),
+                *_varied("inference.shift.alpha", 0.5, 0.6, 0.7, 0.8),
                 TableRow("1/(k+1)", equal_weights=True),
             ),
         ),
@@ -220,10 +219,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             "14",
             "Share λ of the supervised loss",
             TWO,
-            tuple(
-                TableRow(str(weight), changes={"loss.supervised_weight": weight})
-                for weight in (0.25, 0.35, 0.5)
-            ),
+            _varied("loss.supervised_weight", 0.25, 0.35, 0.5),
         ),
         Experiment(
             "15",

@@ -98,15 +98,6 @@ class LoadedDataset:
                 self.trunk.drop(split)
         return self.trunk.prepare(task, cell.trained, with_pool=with_pool)
 
-    def stopping_labels(self, cell: Cell) -> Ints:
-        """Return the labels (N,) that determine the number of shifts.
-
-        The released code uses hidden ones too in the inductive setup.
-        """
-        if cell.sees_hidden_labels and cell.setup == "inductive":
-            return np.where(self.train.is_known, self.train.truth, UNLABELED)
-        return self.train.labels
-
     def _validation(self, cell: Cell) -> Ints | None:
         """Return the held-out rows for the cell's seed; None without labels to choose by."""
         share = cell.validation_share

@@ -147,9 +147,9 @@ class Plan:
 
     experiment: Experiment
     options: ReproduceOptions
-    datasets: tuple[str, ...]
-    seeds: tuple[int, ...]
-    grid: Mapping[tuple[str, str], tuple[Cell, ...]]
+    datasets: Sequence[str]
+    seeds: Sequence[int]
+    grid: Mapping[tuple[str, str], Sequence[Cell]]
     """(row, dataset) -> a cell per seed, or a single one if the row does not train."""
 
     @property
@@ -193,14 +193,14 @@ def make_plan(
         for row in options.rows_to_run(experiment):
             # Frozen features are the same for every seed.
             row_seeds = seeds if get_method(row.methods[0]).trains else (0,)
-            grid[row.name, dataset] = tuple(
+            grid[row.name, dataset] = [
                 make_cell(experiment, row, dataset, seed, options) for seed in row_seeds
-            )
+            ]
     return Plan(
         experiment=experiment,
         options=options,
-        datasets=tuple(datasets),
-        seeds=tuple(seeds),
+        datasets=datasets,
+        seeds=seeds,
         grid=grid,
     )
 

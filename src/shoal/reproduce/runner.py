@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from shoal.arrays import UNLABELED
@@ -196,7 +197,9 @@ class Runner:
         if cell.setup != "inductive":
             return method.cluster(learned, task.labels, settings, n_clusters)
         unseen = learned.embed(loaded.test.pixels)
-        labels = loaded.stopping_labels(cell)
+        labels = loaded.train.labels
+        if cell.sees_hidden_labels:  # the released code also stops shifting by hidden labels
+            labels = np.where(loaded.train.is_known, loaded.train.truth, UNLABELED)
         if method.cluster_unseen is not None:
             assert task.validation is not None
             return method.cluster_unseen(

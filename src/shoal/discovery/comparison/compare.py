@@ -210,13 +210,15 @@ def discover_command(method: str, source: ImageSource, settings: Mapping[str, An
 
 def _changes_for(method: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the changes that apply to a method, without its name in front."""
-    if method != FROZEN:
-        return {plain_name(name): changes[name] for name in changes if is_for(method, name)}
-    trained = (f"{DEFAULT_METHOD}.", "training.")
+    owner = method
+    skipped: tuple[str, ...] = ()
+    if method == FROZEN:
+        owner = DEFAULT_METHOD
+        skipped = (f"{DEFAULT_METHOD}.", "training.")
     return {
-        name: value
+        plain_name(name): value
         for name, value in changes.items()
-        if is_for(DEFAULT_METHOD, name) and not name.startswith(trained)
+        if is_for(owner, name) and not name.startswith(skipped)
     }
 
 
