@@ -168,9 +168,7 @@ def test_names_of_any_kind_are_text(tmp_path: Path) -> None:
 
 def sides(tmp_path: Path, *ids: tuple[int, ...]) -> list[Side]:
     runs = [write_small(tmp_path / f"{at}", ids=own) for at, own in enumerate(ids)]
-    return [
-        Side(method=f"{at}", run=ReviewedRun.of(run), held_out={}) for at, run in enumerate(runs)
-    ]
+    return [Side(ReviewedRun.of(run), {}) for run in runs]
 
 
 def test_known_categories_stand_beside_each_other_by_name_and_novel_ones_by_their_images(
@@ -182,17 +180,14 @@ def test_known_categories_stand_beside_each_other_by_name_and_novel_ones_by_thei
     found = sides(
         tmp_path, (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3), (0, 0, 0, 1, 1, 1, 3, 3, 3, 0, 0, 0)
     )
-    lines, n_left = side_by_side(found)
-    assert lines == [[0, 0], [1, 1], [2, 3], [3, None]]
-    assert n_left == 0
+    assert side_by_side(found) == [[0, 0], [1, 1], [2, 3], [3, None]]
 
 
 def test_what_the_first_method_does_not_have_gets_a_line_of_its_own(tmp_path: Path) -> None:
     found = sides(
         tmp_path, (0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1), (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3)
     )
-    lines, _ = side_by_side(found)
-    assert lines == [[0, 0], [1, 1], [None, 2], [None, 3]]
+    assert side_by_side(found) == [[0, 0], [1, 1], [None, 2], [None, 3]]
 
 
 @pytest.mark.browser

@@ -75,7 +75,8 @@ def test_tsne_is_drawn_once_and_is_kept_in_the_run(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maps, "TSNE_STEPS", 300)
-    first = tsne_layouts(ReviewedRun.of(run), n_images=45)
+    monkeypatch.setattr(maps, "TSNE_IMAGES", 45)
+    first = tsne_layouts(ReviewedRun.of(run))
     assert len(first[0].rows) == 45
     monkeypatch.setattr(maps, "tsne", None)  # fails if t-SNE runs again
     second = tsne_layouts(ReviewedRun.of(run))

@@ -1,7 +1,7 @@
 import pytest
 
 from shoal.report.not_in_run import NotInRun
-from shoal.report.tree_list import Branch, Leaf, tree_list
+from shoal.report.tree_list import Node, tree_list
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
 
@@ -11,10 +11,10 @@ def test_every_category_is_a_leaf_at_the_same_depth_and_every_branch_ends(digits
     names = []
     indents: list[float] = []
     for node in tree_list(ReviewedRun.of(digits)):
-        if isinstance(node, Leaf):
+        if node.category:
             names.append(node.category.category)
             assert sum(indents) + node.indent == pytest.approx(1)
-        elif node == Branch():
+        elif node == Node():
             indents.pop()
         else:
             indents.append(node.indent)

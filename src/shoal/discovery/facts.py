@@ -57,7 +57,7 @@ def collect_facts(run: Run) -> dict[str, Any]:
             {
                 "category": split.category.category,
                 "probability": split.category.mixed_probability,
-                "n_labeled": list(split.n_labeled),
+                "n_labeled": [int(reviewed.is_labeled[group].sum()) for group in split.groups],
                 "groups": [
                     [reviewed.assignments[row].path for row in group] for group in split.groups
                 ],

@@ -35,13 +35,13 @@ BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
 class EncoderInfo:
     """Facts about an encoder before it is loaded."""
 
-    origin: Literal["package", "hub"]
+    origin: Literal["package", "hub"] = "hub"
     """Whether its weights come inside a Python package or from the Hugging Face hub."""
     location: str
     """The package, or the hub id."""
     shape: Mapping[str, str | int] = field(default_factory=dict)
     """Values of the config that a model under this name must have; empty for a package."""
-    input_format: InputFormat
+    input_format: InputFormat = IMAGENET
     size_mb: int
     """Approximate size of the weights file."""
     pretrained_on: str
@@ -77,39 +77,30 @@ ENCODERS: dict[str, EncoderInfo] = {
         pretrained_on="ImageNet-1k with its labels",
     ),
     "dino-vitb16": EncoderInfo(
-        origin="hub",
         location="facebook/dino-vitb16",
         shape={"model_type": "vit", **BASE, "patch_size": 16},
-        input_format=IMAGENET,
         size_mb=343,
         pretrained_on="ImageNet-1k without labels",
     ),
     "dino-vits16": EncoderInfo(
-        origin="hub",
         location="facebook/dino-vits16",
         shape={"model_type": "vit", **SMALL, "patch_size": 16},
-        input_format=IMAGENET,
         size_mb=86,
         pretrained_on="ImageNet-1k without labels",
     ),
     "dinov2-small": EncoderInfo(
-        origin="hub",
         location="facebook/dinov2-small",
         shape={"model_type": "dinov2", **SMALL, "patch_size": 14},
-        input_format=IMAGENET,
         size_mb=88,
         pretrained_on="142 M images without labels",
     ),
     "dinov2-base": EncoderInfo(
-        origin="hub",
         location="facebook/dinov2-base",
         shape={"model_type": "dinov2", **BASE, "patch_size": 14},
-        input_format=IMAGENET,
         size_mb=346,
         pretrained_on="142 M images without labels",
     ),
     "clip-vitb16": EncoderInfo(
-        origin="hub",
         location="openai/clip-vit-base-patch16",
         shape={"model_type": "clip_vision_model", **BASE, "patch_size": 16},
         input_format=CLIP,

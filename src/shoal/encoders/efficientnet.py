@@ -36,7 +36,6 @@ class MobileBlock(nn.Module):
 
     def __init__(self, block: "MBConvBlock") -> None:
         super().__init__()
-        assert not block.has_se, "a lite network has no squeeze-and-excitation"
         arguments = block._block_args
         layers = [
             FoldedConv(block._depthwise_conv, block._bn1, has_activation=True),

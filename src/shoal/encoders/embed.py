@@ -87,8 +87,8 @@ def embed_blocks(
     check_pixels(pixels)
     if batch_size < 1:
         raise UsageError(f"batch_size: found {batch_size}, expected at least 1")
-    rows = range(len(pixels))
-    shares = [rows[shard(len(pixels), process)] for process in range(world_size())]
+    everything = range(len(pixels))
+    shares = [everything[shard(len(pixels), process)] for process in range(world_size())]
     step = batch_size * BLOCK_BATCHES
     for done in range(0, len(shares[0]), step):  # no share is longer than the first
         # The rows of each process in this round; the shares of some may have ended.
@@ -97,10 +97,15 @@ def embed_blocks(
         parts = [torch.empty(0, encoder.feature_dim, device=encoder.device)]
         for start in range(0, len(mine), batch_size):
             batch = mine[start : start + batch_size]
-            with explain_out_of_memory(f"input_size (now {encoder.input_format.size})"):
-                parts.append(
-                    _embed_batch(pixels, encoder, slice(batch.start, batch.stop), on_tokens)
-                )
+            rows = slice(batch.start, batch.stop)
+            lower = f"input_size (now {encoder.input_format.size})"
+            with explain_out_of_memory(lower), torch.inference_mode(), autocast(encoder.device):
+                images = to_device(pixels[rows], encoder.device)
+                chunks = torch.split(images, encoder.chunk_size(len(images)))
+                tokens = torch.cat([encoder.run_trunk(center_images(c, encoder)) for c in chunks])
+                if on_tokens is not None:
+                    on_tokens(rows, tokens)
+                parts.append(F.normalize(encoder.tail(tokens).float(), dim=1))
             if progress is not None:
                 progress(done + start + len(batch), len(shares[rank()]))
         features = torch.split(gather_rows(torch.cat(parts)), [len(block) for block in blocks])
@@ -187,16 +192,3 @@ def is_out_of_memory(error: BaseException) -> bool:
     """
     texts = ("can't allocate memory", "not enough memory", "ALLOC_FAILED")
     return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in texts)
-
-
-def _embed_batch(
-    pixels: ImageRows, encoder: Encoder, rows: slice, on_tokens: OnTokens | None
-) -> Tensor:
-    """Embed one batch of images in this process."""
-    with torch.inference_mode(), autocast(encoder.device):
-        batch = to_device(pixels[rows], encoder.device)
-        chunks = torch.split(batch, encoder.chunk_size(len(batch)))
-        tokens = torch.cat([encoder.run_trunk(center_images(each, encoder)) for each in chunks])
-        if on_tokens is not None:
-            on_tokens(rows, tokens)
-        return F.normalize(encoder.tail(tokens).float(), dim=1)

@@ -162,11 +162,11 @@ def _check_loaded(source: str, info: Mapping[str, list[str]], model: "PreTrained
     parts = dict(model.named_children())
 
     def is_inside(name: str) -> bool:
-        part, *inner = name.removeprefix(f"{model.base_model_prefix}.").split(".")
-        return bool(inner) and part in parts and not name.endswith(COMPUTED)
+        part = name.removeprefix(f"{model.base_model_prefix}.").split(".")[0]
+        return part in parts and not name.endswith(COMPUTED)
 
     # An entry is a name, or a name with the two shapes.
-    mismatched = [key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]]
+    mismatched = map(str, info["mismatched_keys"])
     wrong = [*mismatched, *info["missing_keys"], *filter(is_inside, info["unexpected_keys"])]
     wrong = sorted(name for name in wrong if not any(part in name for part in unused))
     if wrong:

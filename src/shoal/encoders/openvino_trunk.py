@@ -65,13 +65,12 @@ class OpenVINOTrunk:
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return the tokens (N, T) in float32."""
-        return torch.cat([self._run(chunk) for chunk in torch.split(images, CHUNK)])
-
-    def _run(self, images: Tensor) -> Tensor:
-        padded = F.pad(images, (0, 0, 0, 0, 0, 0, 0, CHUNK - len(images)))
-        with self._lock:
-            tokens = self._compiled(padded.numpy())[0]
-        return torch.from_numpy(tokens)[: len(images)]
+        tokens = []
+        for chunk in torch.split(images, CHUNK):
+            padded = F.pad(chunk, (0, 0, 0, 0, 0, 0, 0, CHUNK - len(chunk)))
+            with self._lock:
+                tokens.append(torch.from_numpy(self._compiled(padded.numpy())[0])[: len(chunk)])
+        return torch.cat(tokens)
 
 
 _COMPILED: WeakValueDictionary[tuple[Path, str, int], OpenVINOTrunk] = WeakValueDictionary()
@@ -139,11 +138,23 @@ def converted_file(trunk: nn.Module, size: int) -> Path:
     return cache_folder() / "engines" / digest / "trunk.xml"
 
 
+@torch.no_grad()
 def convert(trunk: nn.Module, size: int, file: Path) -> "Model":
-    """Convert a trunk to OpenVINO's format, and cache it in `file` if that can be written."""
-    from openvino import save_model
+    """Convert a trunk to OpenVINO's format, and cache it in `file` if that can be written.
 
-    model = _converted(trunk, torch.zeros(CHUNK, 3, size, size))
+    openvino.convert_model would send telemetry.
+    """
+    from openvino import save_model
+    from openvino.frontend import FrontEndManager
+    from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
+
+    example = torch.zeros(CHUNK, 3, size, size)
+    with warnings.catch_warnings(action="ignore"):  # tracing warns that sizes become constants
+        traced = torch.jit.trace(trunk, example, check_trace=False)  # type: ignore[no-untyped-call]
+        frontend = FrontEndManager().load_by_framework("pytorch")
+        decoder = TorchScriptPythonDecoder(traced)  # must live until the conversion ends
+        model = frontend.convert(frontend.load(decoder))
+    model.reshape(list(example.shape))
     parent = file.parent.parent
     # RuntimeError: OpenVINO on a full disk. The folder of `file` is replaced in one step.
     with suppress(OSError, RuntimeError):
@@ -152,19 +163,4 @@ def convert(trunk: nn.Module, size: int, file: Path) -> "Model":
             save_model(model, Path(draft, "trunk", file.name), compress_to_fp16=False)
             shutil.rmtree(file.parent, ignore_errors=True)
             Path(draft, "trunk").rename(file.parent)
-    return model
-
-
-@torch.no_grad()
-def _converted(trunk: nn.Module, example: Tensor) -> "Model":
-    """Convert a trunk without openvino.convert_model, which sends telemetry."""
-    from openvino.frontend import FrontEndManager
-    from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
-
-    with warnings.catch_warnings(action="ignore"):  # tracing warns that sizes become constants
-        traced = torch.jit.trace(trunk, example, check_trace=False)  # type: ignore[no-untyped-call]
-        frontend = FrontEndManager().load_by_framework("pytorch")
-        decoder = TorchScriptPythonDecoder(traced)  # must live until the conversion ends
-        model = frontend.convert(frontend.load(decoder))
-    model.reshape(list(example.shape))
     return model

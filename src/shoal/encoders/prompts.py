@@ -27,11 +27,10 @@ class TokenPrompts(nn.Module):
         self, images: Tensor, trunk: nn.Sequential, tail: nn.Sequential
     ) -> dict[str, Tensor]:
         """Return features (b, D) of images (b, 3, S, S), and those of the prompts."""
-        stem, *blocks = trunk
-        *more, finish = tail
+        stem, *blocks, finish = [*trunk, *tail]
         tokens = stem(images)  # (b, T, C)
         prompts = tokens[:, :0]
-        for block, learned in zip([*blocks, *more], self.tokens, strict=True):
+        for block, learned in zip(blocks, self.tokens, strict=True):
             prompts = learned.to(tokens.dtype).expand(len(tokens), -1, -1)  # (b, P, C)
             out = block(torch.cat([tokens[:, :1], prompts, tokens[:, 1:]], dim=1))
             sizes = [1, prompts.shape[1], tokens.shape[1] - 1]

@@ -140,7 +140,16 @@ def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
         why = f"{kind} is none of the architectures that can be split (docs/encoders.md lists them)"
     else:
         try:
-            parts = _split(getattr(model, "vision_model", model), known, inputs, feature_dim)
+            root = getattr(model, "vision_model", model)
+            context = known.context(root) if known.context else None
+            parts = Parts(
+                stem=SplitStem([attrgetter(path)(root) for path in known.stem], inputs),
+                blocks=list(_blocks(root, known, context)),
+                finish=nn.Sequential(*(_finish_step(root, path) for path in known.finish)),
+                is_finish_trained=known.trains_finish,
+                feature_dim=feature_dim,
+                context=context,
+            )
             features = nn.Sequential(parts.stem, *parts.blocks, parts.finish)(probe)  # (1, D)
             error = (features - expected).abs().max() / expected.abs().max().clamp_min(1e-12)
             if error <= SPLIT_TOLERANCE:
@@ -174,18 +183,6 @@ def _run_whole(whole: Whole, probe: Tensor, kind: str) -> Tensor:
             "weights are damaged; download them again"
         )
     return features
-
-
-def _split(root: "PreTrainedModel", known: Architecture, inputs: Inputs, feature_dim: int) -> Parts:
-    context = known.context(root) if known.context else None
-    return Parts(
-        stem=SplitStem([attrgetter(path)(root) for path in known.stem], inputs),
-        blocks=list(_blocks(root, known, context)),
-        finish=nn.Sequential(*(_finish_step(root, path) for path in known.finish)),
-        is_finish_trained=known.trains_finish,
-        feature_dim=feature_dim,
-        context=context,
-    )
 
 
 def _blocks(

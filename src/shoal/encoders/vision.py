@@ -39,12 +39,11 @@ class InputFormat:
     """Their standard deviation."""
 
     def __post_init__(self) -> None:
-        if not MIN_SIZE <= self.size <= MAX_SIZE:
+        if not MIN_SIZE <= self.size <= MAX_SIZE or min(self.std) <= 0:
             raise UsageError(
-                f"input size: found {self.size}, expected {MIN_SIZE} to {MAX_SIZE:,} pixels"
+                f"input size: found {self.size} (std {self.std}), expected {MIN_SIZE} to "
+                f"{MAX_SIZE:,} pixels (std above 0)"
             )
-        if min(self.std) <= 0:
-            raise UsageError(f"std: found {self.std}, expected numbers above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +94,9 @@ class Encoder(nn.Module):
         for module in list(self.trunk.modules()):
             if isinstance(module, FoldedConv):
                 module.freeze()
-        for name in ("mean", "std"):
-            values = torch.tensor(getattr(input_format, name)).view(1, 3, 1, 1)
-            self.register_buffer(f"_{name}", values, persistent=False)
+        for field in ("mean", "std"):
+            values = torch.tensor(getattr(input_format, field)).view(1, 3, 1, 1)
+            self.register_buffer(f"_{field}", values, persistent=False)
         self._wanted_engine = wanted_engine()
         self.eval()
 

@@ -16,23 +16,23 @@ def describe_n_clusters(run: ReviewedRun) -> str:
         return f"The number of categories, {k}, was given."
     if estimate.get("rule") == COUNTED_BY:
         return f"The number of categories, {k}, is the number in the review."
-    sentence = f"The number of categories was estimated as {k}"
+    text = f"The number of categories was estimated as {k}"
     if estimate.get("range"):
-        sentence += f", within the given range {span(estimate['range'])}"
-    sentences = [f"{sentence}."]
+        text += f", within the given range {span(estimate['range'])}"
+    text += "."
     interval = estimate.get("interval")
     if interval:
-        sentences.append(
-            f"Its 80 % interval is {span(interval)}, assuming that novel categories are as large "
+        text += (
+            f" Its 80 % interval is {span(interval)}, assuming that novel categories are as large "
             "as known ones."
         )
         if is_wide(interval):
-            sentences.append("The labels barely constrain it.")
-    labels = [label for label in run.column("label_given") if label]
-    doubt = doubt_labels(len(labels), len(set(labels)))
+            text += " The labels barely constrain it."
+    n_known = len({*run.column("label_given")} - {""})
+    doubt = doubt_labels(int(run.is_labeled.sum()), n_known)
     if doubt:
-        sentences.append(f"{doubt[0].upper()}{doubt[1:]}.")
-    return " ".join(sentences)
+        text += f" {doubt[0].upper()}{doubt[1:]}."
+    return text
 
 
 def describe_confidence(run: ReviewedRun) -> str:

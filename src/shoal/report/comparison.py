@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.clustering.matching import match
 from shoal.report.data_uris import data_uris
-from shoal.report.page import environment, read_templates
+from shoal.report.rendering import read_templates, render
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import COMPARED, Category, Run, reading
 
@@ -19,127 +19,104 @@ STRIP = 5
 MAX_CATEGORIES = 80
 """Maximum number of rows of categories."""
 
-MAX_PAIRS = 10
-"""With more pairs of methods their table is folded."""
-
 PAGE_BYTES = 12 << 20
 """Maximum bytes of thumbnails on the page."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Side:
-    """A method's run, and the labels held out from it."""
+    """A method's run."""
 
-    method: str
     run: ReviewedRun
-    held_out: Mapping[str, tuple[str, bool]]
-    """By path: the held-out label, and whether the method is correct for the image."""
+    correct: Mapping[str, str]
+    """The held-out labels of the images for which the method is correct, by path."""
 
     @property
     def categories(self) -> dict[int, Category]:
-        """Categories with images, by id."""
-        return {c.category_id: c for c in self.run.categories if c.size}
+        """Categories with images, by id: known ones first, then the largest."""
+        with_images = [category for category in self.run.categories if category.size]
+        with_images.sort(key=lambda c: (c.is_novel, -c.size, c.category))
+        return {category.category_id: category for category in with_images}
 
-    def typical(self, category_id: int) -> list[int]:
-        """Return the most typical rows of a category."""
-        rows: list[int] = self.run.members[category_id][:STRIP].tolist()
-        return rows
-
-    def matched_label(self, category: Category) -> str:
+    def matched_label(self, category_id: int) -> str:
         """Return the held-out label that a novel category is matched with; '' for none."""
-        if category.is_novel:
-            for row in self.run.members[category.category_id].tolist():
-                label, is_correct = self.held_out.get(self.run.assignments[row].path, ("", False))
-                if is_correct:
-                    return label
-        return ""
+        paths = [self.run.assignments[row].path for row in self.run.members[category_id].tolist()]
+        return next((self.correct[path] for path in paths if path in self.correct), "")
 
 
 def render_comparison(run: Run) -> str:
     """Return a comparison as one HTML page."""
     comparison = run.json("comparison")
     finished = [row for row in comparison["rows"] if not row["failed"]]
-    held_out = _read_held_out(run)
+    file = run.path / "held_out.csv"
+    with reading(file):
+        table = csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"), newline=""))
+        held_out = [line for line in table if line["repeat"] == "1"]  # whose runs are shown
     sides = []
     for row in finished:
-        method = row["method"]
-        is_correct = {
-            line["path"]: (line["label"], line[f"{method}_correct"] == "true") for line in held_out
-        }
-        method_run = ReviewedRun(run.path / COMPARED / method)
-        sides.append(Side(method=method, run=method_run, held_out=is_correct))
-    lines, n_left = side_by_side(sides)
+        flag = f"{row['method']}_correct"
+        correct = {line["path"]: line["label"] for line in held_out if line[flag] == "true"}
+        sides.append(Side(ReviewedRun(run.path / COMPARED / row["method"]), correct))
+    all_lines = side_by_side(sides)
+    lines = all_lines[:MAX_CATEGORIES]
     tiles = [
         row
         for line in lines
-        for side, id_ in zip(sides, line, strict=True)
-        if id_ is not None
-        for row in side.typical(id_)
+        for side, number in zip(sides, line, strict=True)
+        if number is not None
+        for row in side.run.members[number][:STRIP].tolist()
     ]
-    values = {
-        "title": run.path.resolve().name,
-        "comparison": comparison,
-        "titles": {row["method"]: row["title"] for row in comparison["rows"]},
-        "finished": finished,
-        "folder": COMPARED,
-        "max_pairs": MAX_PAIRS,
-        "sides": sides,
-        "lines": lines,
-        "n_left": n_left,
-        "uris": data_uris(sides[0].run, tiles, PAGE_BYTES // len(sides)) if sides else {},
-        "style": read_templates("theme.css", "report.css", "compare.css"),
-    }
-    return environment().get_template("compare.html").render(values).lstrip()
+    return render(
+        "compare.html",
+        title=run.path.resolve().name,
+        comparison=comparison,
+        titles={row["method"]: row["title"] for row in comparison["rows"]},
+        finished=finished,
+        folder=COMPARED,
+        sides=sides,
+        strip=STRIP,
+        labels={line["path"]: line["label"] for line in held_out},
+        lines=lines,
+        n_left=len(all_lines) - len(lines),
+        uris=data_uris(sides[0].run, tiles, PAGE_BYTES // len(sides)) if sides else {},
+        style=read_templates("theme.css", "report.css", "compare.css"),
+    )
 
 
-def side_by_side(sides: Sequence[Side]) -> tuple[list[list[int | None]], int]:
-    """Return lines with a category id per method, and how many lines were omitted.
+def side_by_side(sides: Sequence[Side]) -> list[list[int | None]]:
+    """Return lines with a category id per method.
 
     Known categories are aligned by name, novel ones by the images they share with those of the
-    first method; an id is None if a method has no such category. The largest categories of the
-    first method come first.
+    first method; an id is None if a method has no such category. The categories of the first
+    method come first.
     """
     if not sides:
-        return [], 0
+        return []
     first, *others = sides
     partners = [_partners(first, other) for other in others]
     lines: list[list[int | None]] = [
-        [c.category_id, *(partner_of.get(c.category_id) for partner_of in partners)]
-        for c in sorted(first.categories.values(), key=_known_and_large_first)
+        [number, *(partner_of.get(number) for partner_of in partners)]
+        for number in first.categories
     ]
     for at, (other, partner_of) in enumerate(zip(others, partners, strict=True), start=1):
-        for c in sorted(other.categories.values(), key=_known_and_large_first):
-            if c.category_id not in partner_of.values():
+        for number in other.categories:
+            if number not in partner_of.values():
                 line: list[int | None] = [None] * len(sides)
-                line[at] = c.category_id
+                line[at] = number
                 lines.append(line)
-    return lines[:MAX_CATEGORIES], max(0, len(lines) - MAX_CATEGORIES)
-
-
-def _known_and_large_first(category: Category) -> tuple[bool, int, str]:
-    return category.is_novel, -category.size, category.category
+    return lines
 
 
 def _partners(first: Side, other: Side) -> dict[int, int]:
     """Map the categories of the first method to the aligned ones of another."""
-    by_name = {c.category: number for number, c in other.categories.items() if not c.is_novel}
+    names = {c.category: number for number, c in other.categories.items() if not c.is_novel}
     partner_of = {
-        number: by_name[c.category]
-        for number, c in first.categories.items()
-        if c.category in by_name
+        number: names[c.category] for number, c in first.categories.items() if c.category in names
     }
-    free = ~np.isin(first.run.category_ids, list(partner_of)) & ~np.isin(
-        other.run.category_ids, list(partner_of.values())
-    )
+    ids = first.run.category_ids
+    other_ids = other.run.category_ids
+    free = ~np.isin(ids, [*partner_of]) & ~np.isin(other_ids, [*partner_of.values()])
     if free.any():
-        pairs = match(first.run.category_ids[free], other.run.category_ids[free])
+        pairs = match(ids[free], other_ids[free])
         partner_of |= dict(zip(pairs.classes.tolist(), pairs.clusters.tolist(), strict=True))
     return partner_of
-
-
-def _read_held_out(run: Run) -> list[dict[str, str]]:
-    """Read the held-out labels of the first repeat, whose runs are shown."""
-    file = run.path / "held_out.csv"
-    with reading(file):
-        lines = csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"), newline=""))
-        return [line for line in lines if line["repeat"] == "1"]

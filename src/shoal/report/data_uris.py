@@ -9,25 +9,24 @@ from shoal.runs import Run, Thumbnails
 STARTS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
 
 
-def data_uri(image: bytes) -> str | None:
-    """Return a WebP, PNG, JPEG or GIF as a data URI; None for anything else."""
+def data_uri(image: bytes) -> str:
+    """Return a WebP, PNG, JPEG or GIF as a data URI; '' for anything else."""
     for start, kind in STARTS.items():
-        if image.startswith(start) and (kind != "webp" or image[8:12] == b"WEBP"):
-            return f"data:image/{kind};base64,{base64.b64encode(image).decode('ascii')}"
-    return None
+        if image.startswith(start):
+            return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
+    return ""
 
 
 def data_uris(run: Run, rows: Iterable[int], budget: int) -> dict[int, str]:
     """Return the thumbnails of the first `rows` that fit into `budget` bytes, as data URIs."""
     uri_of: dict[int, str] = {}
-    spent = 0
     with closing(Thumbnails(run.path)) as thumbnails:
         if not thumbnails.files:
             return {}
-        for row in dict.fromkeys(int(row) for row in rows):
+        for row in dict.fromkeys(rows):
             uri = data_uri(thumbnails.read([row])[0])
-            spent += len(uri or "")
-            if spent > budget:
+            budget -= len(uri)
+            if budget < 0:
                 break
             if uri:
                 uri_of[row] = uri

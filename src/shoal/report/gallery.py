@@ -1,5 +1,6 @@
 """The gallery: a card per category, with its most and least typical images."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
@@ -33,19 +34,12 @@ def cards(run: ReviewedRun) -> list[Card]:
     ordered = sorted(run.categories, key=lambda c: (-c.size, c.category))[:MAX_CARDS]
     if NO_CATEGORY in run.members:
         ordered.append(_no_category(run))
-    first = {
-        c.category: int(run.members[c.category_id][0])
-        for c in run.categories
-        if c.category_id in run.members
-    }
+    first = {c.category: int(run.members[c.category_id][0]) for c in run.categories if c.size}
     made = []
     for category in ordered:
         rows = run.members.get(category.category_id, np.zeros(0, np.int64)).tolist()
-        least = rows[max(STRIP, len(rows) - STRIP) :][::-1]
-        nearest = None
-        if category.nearest_known != category.category:
-            nearest = first.get(category.nearest_known)
-        made.append(Card(category, rows[:STRIP], least, nearest))
+        nearest = first.get(category.nearest_known)
+        made.append(Card(category, rows[:STRIP], rows[STRIP:][::-1][:STRIP], nearest))
     return made
 
 
@@ -54,11 +48,12 @@ def priority(cards: list[Card]) -> list[int]:
 
     One per card, then a second one and so on, alternating most and least typical images.
     """
-    by_card = [
-        [row for row in chain(*zip_longest(card.typical, card.least)) if row is not None]
-        for card in cards
-    ]
-    return [row for row in chain(*zip_longest(*by_card)) if row is not None]
+    return _in_turn(_in_turn((card.typical, card.least)) for card in cards)
+
+
+def _in_turn(lists: Iterable[list[int]]) -> list[int]:
+    """Return the first number of each list, then the second ones, and so on."""
+    return [row for row in chain(*zip_longest(*lists)) if row is not None]
 
 
 def _no_category(run: ReviewedRun) -> Category:

@@ -24,13 +24,6 @@ TSNE_IMAGES = 5_000
 TSNE_DIMENSIONS = 50
 """Number of principal components given to t-SNE."""
 TSNE_STEPS = 1_000
-PERPLEXITY = 30.0
-
-STAGES = {
-    "frozen": "Before training",
-    "embeddings": "After training",
-    "shifted": "After the mean shift",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +32,7 @@ class MapLayout:
 
     method: str
     stage: str
-    """The array of embeddings, a key of `STAGES`."""
+    """The array of embeddings, a key of `stages`."""
     title: str
     rows: Ints
     """(n,) rows of the images."""
@@ -63,28 +56,28 @@ def stratified(ids: Ints, n_rows: int) -> Ints:
 def stages(run: ReviewedRun) -> dict[str, str]:
     """Return the arrays to show side by side, with titles: before and after training, else before
     and after the mean shift."""
-    names = [name for name in STAGES if run.has(f"{name}.npy")]
-    if not run.metrics and "frozen" in names:
-        names.remove("frozen")  # without training the embeddings are the same
-    if run.has("shifts.json") and run.json("shifts")["chosen"] == 0 and "shifted" in names:
-        names.remove("shifted")  # there was no shift
-    titles = {name: STAGES[name] for name in names[:2]}
-    if "frozen" not in names:
-        titles["embeddings"] = "Before the mean shift" if "shifted" in names else "Embeddings"
+    is_shifted = not run.has("shifts.json") or run.json("shifts")["chosen"] > 0
+    titles = {}
+    if run.metrics and run.has("frozen.npy"):  # without training the embeddings are the same
+        titles["frozen"] = "Before training"
+        titles["embeddings"] = "After training"
+    elif is_shifted and run.has("shifted.npy"):
+        titles["embeddings"] = "Before the mean shift"
+        titles["shifted"] = "After the mean shift"
+    else:
+        titles["embeddings"] = "Embeddings"
     return titles
 
 
-def pca_layouts(run: ReviewedRun, *, n_images: int = PCA_IMAGES) -> list[MapLayout]:
+def pca_layouts(run: ReviewedRun) -> list[MapLayout]:
     """Return a map of each stage by its first two principal components."""
     titles = stages(run)
-    rows = stratified(run.category_ids, n_images)
+    rows = stratified(run.category_ids, PCA_IMAGES)
     maps = [principal_components(run.vectors(name)[rows], 2) for name in titles]
     return _layouts("PCA", titles, rows, maps)
 
 
-def tsne_layouts(
-    run: ReviewedRun, *, n_images: int = TSNE_IMAGES, progress: Progress | None = None
-) -> list[MapLayout]:
+def tsne_layouts(run: ReviewedRun, *, progress: Progress | None = None) -> list[MapLayout]:
     """Return a map of each stage by t-SNE of a sample, from its first 50 principal components.
 
     Takes seconds for hundreds of images, a minute or more for thousands. Cached in map.npz.
@@ -92,7 +85,7 @@ def tsne_layouts(
     titles = stages(run)
     if cached := cached_layouts(run):
         return cached
-    rows = stratified(run.category_ids, n_images)
+    rows = stratified(run.category_ids, TSNE_IMAGES)
     if len(rows) < 3:
         raise NotInRun(f"No t-SNE: it needs at least 3 images, the run has {len(rows)}.")
     maps = []
@@ -109,13 +102,11 @@ def tsne_layouts(
 
 def cached_layouts(run: ReviewedRun) -> list[MapLayout]:
     """Return the maps in map.npz; empty if it is missing or does not fit the run."""
-    if not run.has("map.npz"):
-        return []
-    titles = stages(run)
     try:
         cached = read_arrays(run.path / "map.npz")
     except DataError:
         return []  # a cache that cannot be read is computed again
+    titles = stages(run)
     rows = cached.pop("rows", np.zeros(0, np.int64))
     has_points = all(points.shape == (len(rows), 2) for points in cached.values())
     has_images = bool(np.isin(rows, np.arange(len(run.assignments))).all())
@@ -137,18 +128,16 @@ def principal_components(x: Floats, n_components: int) -> Floats:
     wanted = (max(0, d - n_components), d - 1)  # computing all takes ten times as long
     axes = scipy.linalg.eigh(covariance, subset_by_index=wanted)[1][:, ::-1]  # (D, m)
     points = centered @ axes  # (n, m), m <= n_components
-    if len(points):
-        largest = np.abs(points).argmax(axis=0)
-        points = points * np.where(points[largest, np.arange(points.shape[1])] < 0, -1.0, 1.0)
+    is_negative = -points.min(axis=0, initial=0) > points.max(axis=0, initial=0)
+    points = points * np.where(is_negative, -1.0, 1.0)
     return np.pad(points, ((0, 0), (0, n_components - points.shape[1])))
 
 
 def aligned(points: Floats, target: Floats) -> Floats:
     """Rotate and reflect a map onto another one of the same images (orthogonal Procrustes)."""
-    a = points - points.mean(axis=0)
-    b = target - target.mean(axis=0)
-    u, _, v = np.linalg.svd(a.T @ b)
-    rotated: Floats = a @ (u @ v)
+    centered = points - points.mean(axis=0)
+    rotation, _ = scipy.linalg.orthogonal_procrustes(centered, target - target.mean(axis=0))
+    rotated: Floats = centered @ rotation
     return rotated
 
 
@@ -156,10 +145,9 @@ def _layouts(
     method: str, titles: dict[str, str], rows: Ints, maps: list[Floats]
 ) -> list[MapLayout]:
     rotated = [maps[0], *(aligned(points, maps[0]) for points in maps[1:])]
-    titled = zip(titles.items(), rotated, strict=True)
     return [
         MapLayout(method, name, title, rows, points.astype(np.float32))
-        for (name, title), points in titled
+        for (name, title), points in zip(titles.items(), rotated, strict=True)
     ]
 
 
@@ -168,8 +156,8 @@ def tsne(x: Floats) -> Floats:
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    perplexity = min(PERPLEXITY, (len(x) - 1) / 3)
-    model = TSNE(2, init="pca", perplexity=perplexity, max_iter=TSNE_STEPS, random_state=0)
+    perplexity = min(30.0, (len(x) - 1) / 3)
+    model = TSNE(perplexity=perplexity, max_iter=TSNE_STEPS, random_state=0)
     # One thread: reproducible, and on a busy machine several threads wait for each other.
     with threadpool_limits(1):
         points: Floats = model.fit_transform(np.ascontiguousarray(x, np.float32))

@@ -18,8 +18,6 @@ class Split:
     category: Category
     groups: tuple[Ints, Ints]
     """Rows of the images that would stay and of those that would leave, most typical first."""
-    n_labeled: tuple[int, int]
-    """The number of labeled images in each group."""
 
 
 def suggested_splits(run: ReviewedRun) -> list[Split]:
@@ -27,13 +25,10 @@ def suggested_splits(run: ReviewedRun) -> list[Split]:
     is_apart = np.array(run.column("is_apart"), dtype=bool)
     splits = []
     for category in run.categories:
-        if category.mixed_probability < MIXED_FROM or category.category_id not in run.members:
-            continue
-        rows = run.members[category.category_id]
-        stay = rows[~is_apart[rows]]
-        leave = rows[is_apart[rows]]
-        if len(stay) and len(leave):  # else a review has separated them
-            n_labeled = (int(run.is_labeled[stay].sum()), int(run.is_labeled[leave].sum()))
-            splits.append(Split(category, (stay, leave), n_labeled))
+        if category.size and category.mixed_probability >= MIXED_FROM:
+            rows = run.members[category.category_id]
+            groups = (rows[~is_apart[rows]], rows[is_apart[rows]])
+            if all(map(len, groups)):  # else a review has separated them
+                splits.append(Split(category, groups))
     splits.sort(key=lambda split: (-split.category.mixed_probability, split.category.category))
     return splits[:MAX_SPLITS]

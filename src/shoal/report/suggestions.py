@@ -66,18 +66,19 @@ def suggested_merges(run: ReviewedRun) -> list[Merge]:
     At least one of a pair is novel or has no name. Uses the embeddings before the mean shift, which
     moves the images of any group together.
     """
-    vectors = run.vectors("embeddings")
     by_id = {category.category_id: category for category in run.categories}
-    members = {number: run.members[number] for number in by_id if number in run.members}
-    novel = {
-        number
-        for number, category in by_id.items()
-        if may_be_part(category.category, is_novel=category.is_novel)
-    }
-    return [
-        Merge(by_id[a], by_id[b], gap, _second_choice(run, by_id[a], by_id[b]))
-        for a, b, gap in close_pairs(vectors, members, novel, MIN_PAIRS)
-    ]
+    members = {number: rows for number, rows in run.members.items() if number in by_id}
+    novel = {number for number, c in by_id.items() if may_be_part(c.category, is_novel=c.is_novel)}
+    second = run.column("second_category")
+    merges = []
+    for a, b, gap in close_pairs(run.vectors("embeddings"), members, novel, MIN_PAIRS):
+        hits = [
+            second[row] == by_id[other].category
+            for number, other in ((a, b), (b, a))
+            for row in members[number].tolist()
+        ]
+        merges.append(Merge(by_id[a], by_id[b], gap, float(np.mean(hits))))
+    return merges
 
 
 def may_be_part(name: str, *, is_novel: bool) -> bool:
@@ -117,25 +118,20 @@ def close_pairs(
     means = {number: vectors[rows].mean(axis=0, dtype=np.float64) for number, rows in large.items()}
     pairs = []
     for a, b in _near_pairs(means, novel):
-        gap = separation(
-            np.asarray(vectors[large[a]], np.float64), np.asarray(vectors[large[b]], np.float64)
-        )
+        gap = separation(vectors[large[a]].astype(np.float64), vectors[large[b]].astype(np.float64))
         if gap < float("inf"):
             pairs.append((a, b, gap))
     pairs.sort(key=lambda pair: pair[2])
     open_pairs = [pair for pair in pairs if (min(pair[:2]), max(pair[:2])) not in distinct]
     n_alike = sum(gap < ONE_GROUP for *_, gap in open_pairs)
     omitted = open_pairs[min(most, max(n_alike, MIN_PAIRS)) :]
-    if omitted:
-        return pairs[: pairs.index(omitted[0])]
-    return pairs
+    return pairs[: pairs.index(omitted[0])] if omitted else pairs
 
 
 def compared(rows: Ints) -> Ints:
     """Return the rows, or an even sample of `MOST_COMPARED` in the same order."""
-    if len(rows) <= MOST_COMPARED:
-        return rows
-    chosen: Ints = rows[np.linspace(0, len(rows) - 1, MOST_COMPARED).astype(np.int64)]
+    n_compared = min(len(rows), MOST_COMPARED)
+    chosen: Ints = rows[np.linspace(0, len(rows) - 1, n_compared).astype(np.int64)]
     return chosen
 
 
@@ -190,23 +186,14 @@ def _near_pairs(means: Mapping[int, Floats], novel: Collection[int]) -> list[tup
     """Return each novel category with its three nearest others by their means, each pair once."""
     if len(means) < 2:
         return []
-    categories = [*means]
+    numbers = [*means]
     centers = np.stack([*means.values()])  # (K, D)
     distances = cdist(centers, centers)  # (K, K)
     np.fill_diagonal(distances, np.inf)
-    n_near = min(3, len(categories) - 1)
+    nearest = np.argsort(distances, axis=1, kind="stable")[:, : min(3, len(numbers) - 1)]
     pairs: dict[frozenset[int], tuple[int, int]] = {}
-    for at, category in enumerate(categories):
-        if category not in novel:
-            continue
-        for other in np.argsort(distances[at], kind="stable")[:n_near].tolist():
-            pairs.setdefault(frozenset((at, other)), (category, categories[other]))
+    for number, others in zip(numbers, nearest.tolist(), strict=True):
+        if number in novel:
+            for other in others:
+                pairs.setdefault(frozenset((number, numbers[other])), (number, numbers[other]))
     return list(pairs.values())
-
-
-def _second_choice(run: ReviewedRun, a: Category, b: Category) -> float:
-    """Return the share of images of two categories whose second category is the other one."""
-    second = run.column("second_category")
-    hits = [second[row] == b.category for row in run.members[a.category_id].tolist()]
-    hits += [second[row] == a.category for row in run.members[b.category_id].tolist()]
-    return float(np.mean(hits))

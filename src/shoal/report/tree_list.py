@@ -1,6 +1,5 @@
 """The tree of categories as a nested list, which opens and closes without a script."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shoal.clustering.category_tree import CategoryTree
@@ -12,10 +11,11 @@ MAX_OPEN = 60
 """With more categories, only the branches near the root are open."""
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """An inner node: the start of its list, or the end if `n_categories` is 0."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """A category, the start of a branch, or its end if `n_categories` is 0."""
 
+    category: Category | None = None
     n_categories: int = 0
     height: float = 0.0
     indent: float = 0.0
@@ -23,20 +23,9 @@ class Branch:
     is_open: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """A category, and its most typical image."""
-
-    category: Category
-    row: int
-    indent: float
-
-
 def category_tree(run: ReviewedRun) -> CategoryTree:
     """Return the tree of the categories that have images; raise `NotInRun` if there is none."""
-    if not run.has("embeddings.npy"):
-        raise NotInRun("No tree of categories: the run has no embeddings.")
-    with_images = [row for row in run.categories if row.category_id in run.members]
+    with_images = [row for row in run.categories if row.size]
     if len(with_images) < 2:
         raise NotInRun("No tree of categories: the run has fewer than two with images.")
     return CategoryTree.of_members(
@@ -46,33 +35,30 @@ def category_tree(run: ReviewedRun) -> CategoryTree:
     )
 
 
-def tree_list(run: ReviewedRun) -> list[Branch | Leaf]:
+def tree_list(run: ReviewedRun) -> list[Node]:
     """Return the nodes of the tree in the order of the page; each branch has a start and an end."""
-    return list(_nodes(run, category_tree(run)))
-
-
-def _nodes(run: ReviewedRun, tree: CategoryTree) -> Iterator[Branch | Leaf]:
-    n_leaves = len(tree.names)
-    category_of = {row.category: row for row in run.categories}
+    tree = category_tree(run)
+    category_of = {category.category: category for category in run.categories}
     heights = tree.heights
     parents = tree.parents
-    top = heights[-1] or 1.0
     end = -1
+    nodes = []
     stack = [len(heights) - 1]
     while stack:
-        node = stack.pop()
-        if node == end:
-            yield Branch()
+        at = stack.pop()
+        if at == end:
+            nodes.append(Node())
             continue
-        indent = 0.0
-        if parents[node] >= 0:
-            indent = (heights[parents[node]] - heights[node]) / top
-        if node < n_leaves:
-            category = category_of[tree.names[node]]
-            yield Leaf(category, int(run.members[category.category_id][0]), indent)
+        # The parent of the root is -1, others have a higher number than their children.
+        indent = (heights[max(at, parents[at])] - heights[at]) / (heights[-1] or 1.0)
+        if at < len(tree.names):
+            nodes.append(Node(category=category_of[tree.names[at]], indent=indent))
             continue
-        first, second, height, n_categories = tree.linkage[node - n_leaves].tolist()
+        first, second, height, n_categories = tree.linkage[at - len(tree.names)].tolist()
         # The merges nearest to the root make MAX_OPEN branches.
-        is_open = len(heights) - node <= MAX_OPEN
-        yield Branch(int(n_categories), height, indent, is_open)
+        is_open = len(heights) - at <= MAX_OPEN
+        nodes.append(
+            Node(n_categories=int(n_categories), height=height, indent=indent, is_open=is_open)
+        )
         stack += [end, int(second), int(first)]
+    return nodes

@@ -1,11 +1,12 @@
 """The dendrogram of the tree of categories."""
 
+import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from scipy.cluster.hierarchy import leaves_list
 
 from shoal.clustering.category_tree import CategoryTree
-from shoal.report.figures.style import KNOWN, MARKERS, MUTED, NOVEL, new_figure, plain, styled
+from shoal.report.figures.style import KNOWN, MARKERS, MUTED, NOVEL, house_style, new_figure, plain
 from shoal.report.tree_list import category_tree
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
@@ -15,17 +16,16 @@ MAX_INCHES = 150
 """Maximum height of a dendrogram; with more than about 680 categories the names overlap."""
 
 
-@styled
+@house_style()
 def dendrogram(run: Run) -> Figure:
     """The tree of categories: those that join further left are more similar. Circles are known,
     diamonds novel.
     """
     reviewed = ReviewedRun.of(run)
     tree = category_tree(reviewed)
-    merged_at = tree.linkage[:, 2]
-    right = float(merged_at.max())
+    lowest, right = tree.linkage[[0, -1], 2].tolist()
     # A tenth of the range below the lowest merge, so that the merges fill the figure.
-    left = max(0.0, float(merged_at.min()) - 0.1 * (right - float(merged_at.min())))
+    left = max(0.0, lowest - 0.1 * (right - lowest))
     order = leaves_list(tree.linkage).tolist()
     figure = new_figure(5.2, min(0.7 + 0.22 * len(order), MAX_INCHES))
     axes = plain(figure.add_subplot(), grid="x")
@@ -47,11 +47,12 @@ def dendrogram(run: Run) -> Figure:
 
 def _brackets(tree: CategoryTree, order: list[int], left: float) -> list[list[tuple[float, float]]]:
     """Return a bracket per merge: its corners as (height, position)."""
-    position = {leaf: y for y, leaf in enumerate(order)}
-    tips = [(left, float(position[leaf])) for leaf in range(len(tree.names))]
+    xs = [left] * len(order) + tree.linkage[:, 2].tolist()
+    ys = np.argsort(order).tolist()
     brackets = []
-    for first, second, height, _ in tree.linkage.tolist():
-        (x1, y1), (x2, y2) = tips[int(first)], tips[int(second)]
-        brackets.append([(x1, y1), (height, y1), (height, y2), (x2, y2)])
-        tips.append((height, (y1 + y2) / 2))
+    for first, second, x, _ in tree.linkage.tolist():
+        a = int(first)
+        b = int(second)
+        brackets.append([(xs[a], ys[a]), (x, ys[a]), (x, ys[b]), (xs[b], ys[b])])
+        ys.append((ys[a] + ys[b]) / 2)
     return brackets

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
@@ -13,12 +14,11 @@ from shoal.report.figures.style import (
     NOVEL,
     PAPER,
     THIRD,
+    house_style,
     new_figure,
     plain,
-    styled,
 )
 from shoal.report.not_in_run import NotInRun
-from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
 
 SIZE = (5.2, 3.0)
@@ -37,7 +37,7 @@ PANELS = {
 """The panels of the training curves: metrics with their labels, line styles and colors."""
 
 
-@styled
+@house_style()
 def n_clusters_curve(run: Run) -> Figure:
     """Labeled accuracy against the number of clusters, with the chosen number and its 80 %
     interval.
@@ -55,7 +55,8 @@ def n_clusters_curve(run: Run) -> Figure:
     else:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     marker = "" if len(numbers) > 60 else "o"
-    _plot(axes, numbers, _percents(curve["accuracy"]), marker, 3.5)
+    accuracies = [100 * share for share in curve["accuracy"]]
+    axes.plot(numbers, accuracies, color=KNOWN, marker=marker, markersize=3.5, linewidth=1.8)
     if estimate.get("interval"):
         axes.axvspan(*estimate["interval"], color=NOVEL, alpha=0.12, linewidth=0)
     word = "given" if estimate.get("is_given") else "chosen"
@@ -64,17 +65,17 @@ def n_clusters_curve(run: Run) -> Figure:
     return figure
 
 
-@styled
+@house_style()
 def training_curves(run: Run) -> Figure:
     """Loss, validation accuracy, estimated K and learning rate by epoch, with the epoch of the
     snapshot.
     """
     metrics = run.metrics
-    labels = [
-        label
+    measured = {
+        label: [line for line in lines if _points(metrics, line[0])[0]]
         for label, lines in PANELS.items()
-        if any(_points(metrics, key)[0] for key, *_ in lines)
-    ]
+    }
+    labels = [label for label, lines in measured.items() if lines]
     if not labels:
         raise NotInRun("No training curves: the encoder was not trained in this run.")
     figure = new_figure(5.2, 0.6 + 1.6 * len(labels))
@@ -84,15 +85,10 @@ def training_curves(run: Run) -> Figure:
             "not used: not significantly better", loc="right", fontsize=8.5, color=INK, pad=14
         )
     snapshots = [row["epoch"] for row in metrics if row.get("is_best")][-1:]
-    for index, label in enumerate(labels):
-        axes = panels[index]
+    for axes, label in zip(panels, labels, strict=True):
         plain(axes)
-        for key, name, style, color in PANELS[label]:
+        for key, name, style, color in measured[label]:
             epochs, values = _points(metrics, key)
-            if not epochs:
-                continue
-            if key.endswith("accuracy"):
-                values = _percents(values)
             marker = "o" if len(epochs) < 30 else ""
             axes.plot(epochs, values, style, marker=marker, markersize=3, color=color, label=name)
         if len(PANELS[label]) > 1:
@@ -107,22 +103,16 @@ def training_curves(run: Run) -> Figure:
     return figure
 
 
-@styled
+@house_style()
 def shift_accuracy(run: Run) -> Figure:
     """Labeled accuracy after each mean shift, with the number of shifts that was chosen."""
-    missing = "No accuracy by mean shifts: "
-    if not run.has("shifts.json"):
-        raise NotInRun(f"{missing}the run does not contain it.")
-    shifts = run.json("shifts")
-    values = _percents([value for value in shifts["accuracies"] if value is not None])
+    shifts = run.json("shifts") if run.has("shifts.json") else {"accuracies": []}
+    values = [100 * share for share in shifts["accuracies"] if share is not None]
     if not values:
-        reason = "no image was labeled"
-        if ReviewedRun.of(run).is_labeled.any():
-            reason = "the number of shifts was fixed, so it was not measured"
-        raise NotInRun(f"{missing}{reason}.")
+        raise NotInRun("No accuracy by mean shifts: it was not measured.")
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
-    _plot(axes, range(len(values)), values, "o", 4)
+    axes.plot(values, color=KNOWN, marker="o", markersize=4, linewidth=1.8)
     chosen = shifts["chosen"]
     if chosen < len(values):
         _mark(axes, chosen, f"stopped after {chosen}")
@@ -132,7 +122,7 @@ def shift_accuracy(run: Run) -> Figure:
     return figure
 
 
-@styled
+@house_style()
 def confidence_curve(run: Run) -> Figure:
     """Confidence by the share of an image's neighbors in its category. Circles are accuracies on
     held-out labels.
@@ -150,14 +140,14 @@ def confidence_curve(run: Run) -> Figure:
         ("novel", "novel category", NOVEL, "--"),
     ):
         curve = calibration[name]
-        shares = [at / (len(curve["confidence"]) - 1) for at in range(len(curve["confidence"]))]
+        shares = np.linspace(0, 1, len(curve["confidence"]))
         axes.plot(shares, curve["confidence"], style, color=color, linewidth=1.8, label=label)
-        most = max(curve["n_images"], default=0)
-        # The area of a circle is proportional to the number of images.
-        for x, n_correct, n in zip(shares, curve["n_correct"], curve["n_images"], strict=True):
-            if n > 0:
-                size = 3 + 6 * (n / most) ** 0.5
-                axes.plot([x], [n_correct / n], "o", color=color, markersize=size, alpha=0.5)
+        n_images = np.array(curve["n_images"])
+        is_measured = n_images > 0
+        accuracy = np.array(curve["n_correct"])[is_measured] / n_images[is_measured]
+        # The area of a circle grows with the number of images.
+        sizes = (3 + 6 * (n_images[is_measured] / n_images.max(initial=1)) ** 0.5) ** 2
+        axes.scatter(shares[is_measured], accuracy, sizes, color, alpha=0.5, linewidths=1, zorder=2)
     axes.plot([0, 1], [0, 1], ":", color=MUTED, linewidth=1, label="share of neighbors")
     axes.legend(frameon=False, fontsize=8, labelcolor=MUTED, loc="upper left")
     axes.set(
@@ -169,32 +159,27 @@ def confidence_curve(run: Run) -> Figure:
     return figure
 
 
-def _plot(
-    axes: Axes, x: Sequence[float], y: Sequence[float], marker: str, markersize: float
-) -> None:
-    axes.plot(x, y, color=KNOWN, marker=marker, markersize=markersize, linewidth=1.8)
-
-
 def _mark(axes: Axes, x: float, text: str) -> None:
     """Draw a dashed line with a text on the side with more room."""
     axes.axvline(x, color=INK, linestyle=(0, (4, 3)), linewidth=1)
-    low, high = axes.get_xlim()
-    middle = (low + high) / 2
-    if axes.get_xscale() == "log":
-        middle = (low * high) ** 0.5
-    side, offset = ("right", -5) if x > middle else ("left", 5)
+    low, high, at = axes.xaxis.get_transform().transform([*axes.get_xlim(), x])
+    is_right = at > (low + high) / 2
     axes.annotate(
-        text, (x, 1), xycoords=("data", "axes fraction"), xytext=(offset, -2),
-        textcoords="offset points", ha=side, va="bottom", fontsize=8.5, color=INK,
+        text,
+        (x, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(-5 if is_right else 5, -2),
+        textcoords="offset points",
+        ha="right" if is_right else "left",
+        va="bottom",
+        fontsize=8.5,
+        color=INK,
         annotation_clip=False,
-    )  # fmt: skip
+    )
 
 
 def _points(metrics: Sequence[Mapping[str, float]], key: str) -> tuple[list[float], list[float]]:
-    """Return the epochs in which a metric was measured, and its values."""
+    """Return the epochs in which a metric was measured, and its values; accuracies in percent."""
+    scale = 100 if key.endswith("accuracy") else 1
     measured = [row for row in metrics if row.get(key) is not None]
-    return [row["epoch"] for row in measured], [row[key] for row in measured]
-
-
-def _percents(shares: Sequence[float]) -> list[float]:
-    return [100 * share for share in shares]
+    return [row["epoch"] for row in measured], [scale * row[key] for row in measured]

@@ -1,5 +1,7 @@
 """Figures of the map of embeddings."""
 
+from itertools import cycle
+
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -7,9 +9,9 @@ from shoal.report.figures.style import (
     CATEGORY_COLORS,
     INK,
     MARKERS,
+    house_style,
     new_figure,
     plain,
-    styled,
 )
 from shoal.report.map import MapLayout, cached_layouts, pca_layouts
 from shoal.report.not_in_run import NotInRun
@@ -21,7 +23,7 @@ MAX_NAMES = 30
 """With more categories the map has no names, because they would hide the points."""
 
 
-@styled
+@house_style()
 def map_pca(run: Run) -> Figure:
     """The map by principal components, before and after side by side. Circles are known, diamonds
     novel.
@@ -30,7 +32,7 @@ def map_pca(run: Run) -> Figure:
     return _scatter(reviewed, pca_layouts(reviewed))
 
 
-@styled
+@house_style()
 def map_tsne(run: Run) -> Figure:
     """The map by t-SNE, before and after side by side."""
     reviewed = ReviewedRun.of(run)
@@ -47,12 +49,12 @@ def _scatter(run: ReviewedRun, layouts: list[MapLayout]) -> Figure:
     for axes, layout in zip(panels, layouts, strict=True):
         plain(axes, grid=None).set(xticks=[], yticks=[], title=f"{layout.title} ({layout.method})")
         axes.spines[:].set_visible(False)
-        for at, category in enumerate(run.categories):
+        for category, color in zip(run.categories, cycle(CATEGORY_COLORS), strict=False):
             points = layout.points[run.category_ids[layout.rows] == category.category_id]
             axes.scatter(
                 *points.T,
                 s=9,
-                c=CATEGORY_COLORS[at % len(CATEGORY_COLORS)],
+                c=color,
                 marker=MARKERS[category.is_novel],
                 alpha=0.75,
                 rasterized=True,

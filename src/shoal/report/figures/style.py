@@ -8,10 +8,9 @@ mode.
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any
 
 import matplotlib
 from markupsafe import Markup, escape
@@ -38,8 +37,15 @@ MARKERS = {False: "o", True: "D"}
 """By whether a category is novel."""
 
 CATEGORY_COLORS = (
-    *("#332288", "#ddaa33", "#44aa99", "#cc6677", "#117733"),
-    *("#88ccee", "#882255", "#999933", "#aa4499"),
+    "#332288",
+    "#ddaa33",
+    "#44aa99",
+    "#cc6677",
+    "#117733",
+    "#88ccee",
+    "#882255",
+    "#999933",
+    "#aa4499",
 )
 """Safe for color-blind readers; used in turn."""
 
@@ -56,27 +62,21 @@ RC: dict[str, Any] = {
     "svg.hashsalt": "shoal",  # reproducible bytes
 }
 
-Arguments = ParamSpec("Arguments")
 
-
-def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
-    """Decorate a function so that it draws in the style of Shoal, whatever the rcParams are."""
-
-    @wraps(draw)
-    def inner(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
-        with _house_style():
-            return draw(*args, **kwargs)
-
-    return inner
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Draw in the style of Shoal, whatever the rcParams are; also as a decorator."""
+    settings: dict[Any, Any] = {**matplotlib.rcParamsDefault, **RC}
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the page has more fonts
+        yield
 
 
 class NotebookFigure(Figure):
     """A figure that a notebook shows although pyplot does not manage it."""
 
     def _repr_png_(self) -> bytes:
-        file = io.BytesIO()
-        self.savefig(file, format="png", facecolor="white")
-        return file.getvalue()
+        return _saved(self, format="png", facecolor="white")
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -98,11 +98,8 @@ def plain(axes: Axes, *, grid: str | None = "y") -> Axes:
 
 def file_bytes(figure: Figure, kind: str) -> bytes:
     """Return a figure as SVG or PNG, on white."""
-    file = io.BytesIO()
     metadata = {"Date": None} if kind == "svg" else {"Software": None}
-    with _house_style():
-        figure.savefig(file, format=kind, dpi=200, facecolor="white", metadata=metadata)
-    return file.getvalue()
+    return _saved(figure, format=kind, dpi=200, facecolor="white", metadata=metadata)
 
 
 def inline_svg(figure: Figure, name: str, words: str) -> Markup:
@@ -110,18 +107,10 @@ def inline_svg(figure: Figure, name: str, words: str) -> Markup:
 
     `words` is its accessible label.
     """
-    file = io.StringIO()
-    with _house_style():
-        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
-    text = file.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(
-        r"<metadata>.*?</metadata>|<style type=\"text/css\">.*?</style>|<!--.*?-->",
-        "",
-        text,
-        flags=re.DOTALL,
-    )
-    text = text.replace("xlink:href", "href")
+    saved = _saved(figure, format="svg", transparent=True, metadata={"Date": None}).decode()
+    text = saved[saved.index("<svg") :]
+    unused = r"<metadata>.*?</metadata>|<style type=\"text/css\">.*?</style>|<!--.*?-->"
+    text = re.sub(unused, "", text, flags=re.DOTALL).replace("xlink:href", "href")
     # Prefix ids with the name of the figure: several figures share one page.
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
     text = re.sub("|".join(PAGE_COLORS), lambda color: PAGE_COLORS[color[0]], text)
@@ -133,10 +122,8 @@ def inline_svg(figure: Figure, name: str, words: str) -> Markup:
     return Markup(re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1))
 
 
-@contextmanager
-def _house_style() -> Iterator[None]:
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the page has more fonts
-        matplotlib.rcParams.update(matplotlib.rcParamsDefault)
-        matplotlib.rcParams.update(RC)  # type: ignore[arg-type]
-        yield
+@house_style()
+def _saved(figure: Figure, **options: Any) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, **options)
+    return file.getvalue()

@@ -20,13 +20,16 @@ from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
 
 FIGURES: dict[str, Callable[[Run], Figure]] = {
-    "n_clusters_curve": n_clusters_curve,
-    "confidence_curve": confidence_curve,
-    "training_curves": training_curves,
-    "shift_accuracy": shift_accuracy,
-    "map_pca": map_pca,
-    "map_tsne": map_tsne,
-    "dendrogram": dendrogram,
+    draw.__name__: draw
+    for draw in (
+        n_clusters_curve,
+        confidence_curve,
+        training_curves,
+        shift_accuracy,
+        map_pca,
+        map_tsne,
+        dendrogram,
+    )
 }
 """Each takes a run, and raises `NotInRun` with a sentence if the run lacks what it draws."""
 
@@ -47,8 +50,7 @@ def write_figures(run: Run, folder: Path) -> tuple[list[Path], list[str]]:
             missing.append(str(reason))
             continue
         for kind in ("svg", "png"):
-            path = folder / f"{name}.{kind}"
-            with atomic_file(path) as file:
+            files.append(folder / f"{name}.{kind}")
+            with atomic_file(files[-1]) as file:
                 file.write(file_bytes(figure, kind))
-            files.append(path)
     return files, missing

@@ -1,3 +1,4 @@
+"use strict";
 // Shared by all parts of the page: the data, thumbnails by row, and the theme. Text is inserted as text, not as markup.
 const $ = (id) => document.getElementById(id);
 const readData = (id) => JSON.parse($(id).textContent);

@@ -1,0 +1,38 @@
+"""Rendering of the templates of all pages."""
+
+from functools import cache
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from shoal.text import shown
+from shoal.words import count, duration, number, percent
+
+
+def render(template: str, **values: object) -> str:
+    """Return a page; values are escaped, undefined ones are errors."""
+    return _environment().get_template(template).render(values).lstrip()
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("shoal.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.policies["json.dumps_kwargs"] = {
+        "allow_nan": False,
+        "ensure_ascii": False,
+        "separators": (",", ":"),
+    }
+    made.filters |= {use.__name__: use for use in (count, duration, number, percent, shown)}
+    return made
+
+
+def read_templates(*names: str) -> str:
+    """Return style sheets or scripts joined into one."""
+    folder = files("shoal.report") / "templates"
+    return "".join((folder / name).read_text("utf-8") for name in names)
