@@ -91,9 +91,10 @@ class Orca(ClassifierModel[OrcaSettings]):
         labels = batch.labels[:n_images]
         uniform = torch.rand(2, n_images, generator=batch.generator)
         uniform = uniform.to(features.device, non_blocking=True)
-        first, second = features.chunk(2)
-        of_first = choose_partners(first, labels, images, uniform[0])
-        of_second = choose_partners(second, labels, images, uniform[1])
+        of_first, of_second = (
+            choose_partners(view, labels, images, random)
+            for view, random in zip(features.chunk(2), uniform, strict=True)
+        )
         return torch.cat([of_first + n_images, of_second])
 
 

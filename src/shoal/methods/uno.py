@@ -100,8 +100,8 @@ class Uno(Model[UnoSettings]):
         features = unit(self.encoder.tail(inputs).float())
         known = self.known(features)  # (b, L)
         return {
-            "cosines": concatenate(known, self.heads(features)).flatten(1),
-            "finer_cosines": concatenate(known, self.finer_heads(features)).flatten(1),
+            "cosines": concatenate(known, self.heads(features)),
+            "finer_cosines": concatenate(known, self.finer_heads(features)),
         }
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
@@ -137,8 +137,8 @@ class Uno(Model[UnoSettings]):
     def predict(self, embeddings: Tensor) -> Tensor:
         """Return the largest output (N,) of the head that had the lowest loss in the last epoch."""
         best = self.head_losses.argmin()[None]  # (1,)
-        outputs = concatenate(self.known(embeddings), self.heads(embeddings, best))  # (N, 1, K)
-        return outputs[:, 0].argmax(dim=1)
+        outputs = concatenate(self.known(embeddings), self.heads(embeddings, best))  # (N, K)
+        return outputs.argmax(dim=1)
 
 
 def sinkhorn(cosines: Tensor, is_counted: Tensor, epsilon: float, n_rounds: int) -> Tensor:
@@ -155,9 +155,9 @@ def sinkhorn(cosines: Tensor, is_counted: Tensor, epsilon: float, n_rounds: int)
 
 
 def concatenate(known: Tensor, novel: Tensor) -> Tensor:
-    """Return cosines (N, L) with known classes before those (H, N, P) of each head: (N, H, L +
-    P)."""
-    return torch.cat([known.expand(len(novel), -1, -1), novel], dim=2).transpose(0, 1)
+    """Return cosines (N, L) with known classes before those (H, N, P) of each head, (N, H · (L +
+    P))."""
+    return torch.cat([known.expand(len(novel), -1, -1), novel], dim=2).transpose(0, 1).flatten(1)
 
 
 METHOD = Method(

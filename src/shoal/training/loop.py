@@ -47,12 +47,10 @@ class EarlyStopping(Protocol):
     @property
     def epochs(self) -> Collection[int]:
         """The epochs to evaluate, counted from 1; the last one is always evaluated."""
-        ...
 
     def __call__(self, epoch: int, embeddings: Tensor, predicted: Ints | None) -> EpochDecision:
         """Evaluate embeddings (N, D) of all images and, if the model has a classifier, its
         predictions (N,)."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,16 +97,14 @@ def train(
     """
     model.check()
     trainer = Trainer(task, model, settings)
-    identity: dict[str, object] = {}
-    if folder is not None:  # only then, because computing it reads every image
-        identity = {
-            "training": to_dict(settings),
-            "method": model.identity(),
-            "encoder": model.encoder.identity(),
-            "data": task.identity(),
-            "n_clusters": task.n_clusters,
-            "rule": rule,
-        }
+    identity = {
+        "training": to_dict(settings),
+        "method": model.identity(),
+        "encoder": model.encoder.identity(),
+        "data": task.identity(),
+        "n_clusters": task.n_clusters,
+        "rule": rule,
+    }
     checkpointer = Checkpointer(folder, model, trainer.optimizer, identity, resume=resume)
     is_stopped = stop or (lambda: False)
     loop = _Loop(trainer, checkpointer, rule, progress, on_epoch, is_stopped, early_stopping)

@@ -153,7 +153,7 @@ class Model(nn.Module, ABC, Generic[S]):
         return {}
 
     def after_step(self, batch: Batch) -> None:
-        """Update a teacher or a memory after the optimizer's step. Without gradients."""
+        """Update a teacher or a memory, without gradients, after the optimizer's step."""
 
     def represent(self, inputs: Tensor) -> Tensor:
         """Return the embeddings (b, D) that images are clustered by, of any length; by default the

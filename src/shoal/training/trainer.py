@@ -213,8 +213,7 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.forget_embeddings()
-        with torch.no_grad():
-            self.model.after_step(batch)
+        self.model.after_step(batch)
         return {name: value.detach() for name, value in losses.items()}
 
     def inputs(self, images: Tensor, parameters: Tensor) -> Tensor:
@@ -224,14 +223,12 @@ class Trainer:
         if self.pool is not None:
             return self.pool.take(images, parameters)
         source, rows = take(self.pixels, images, self.device)
-        # Not inference_mode: its tensors cannot be saved for the backward pass.
-        with torch.no_grad():
-            encoder = self.model.encoder
-            views = make_views(source, rows, parameters, encoder, self.settings.views)
-            if self.model.reads_images:
-                return views
-            with autocast(self.device):
-                return encoder.run_trunk(views)
+        encoder = self.model.encoder
+        views = make_views(source, rows, parameters, encoder, self.settings.views)
+        if self.model.reads_images:
+            return views
+        with autocast(self.device):
+            return encoder.run_trunk(views)
 
     @torch.no_grad()
     def _embed_random_views(self, epoch: int) -> Tensor:
