@@ -12,7 +12,7 @@ import pytest
 from commands import shoal
 from conftest import write_table
 from several_processes import end_first, finish_processes, start_nodes, start_processes
-from shoal.clustering.ward import linkage, rounds
+from shoal.clustering.ward import linkage, scan
 from shoal.data.readers import read_embeddings
 from shoal.runs import Run
 
@@ -21,11 +21,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 SHOAL = """
 import sys
 from shoal.clustering import neighbors
-from shoal.clustering.ward import linkage, rounds, scan
+from shoal.clustering.ward import linkage, scan
 # small, and shared all the same
 linkage.SHARED_PRODUCTS = scan.SHARED_PRODUCTS = neighbors.SHARED_PRODUCTS = 0
 linkage.FEW_PRODUCTS = 0
-rounds.FEW["cpu"] = 20
+scan.FEW["cpu"] = 20
 from shoal.cli.main import main
 sys.argv[1:] = {words!r}
 main()
@@ -36,7 +36,7 @@ def alone(*words: object) -> str:
     """Run a command in this process, with the distributed linkage even for small trees."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(linkage, "FEW_PRODUCTS", 0)
-        patched.setitem(rounds.FEW, "cpu", 20)
+        patched.setitem(scan.FEW, "cpu", 20)
         found = shoal(*words)
     assert found.exit_code == 0, found.stderr
     return found.stdout

@@ -10,12 +10,12 @@ import numpy as np, torch
 from torch.nn import functional as F
 from shoal import distributed as d
 from shoal.clustering import neighbors
-from shoal.clustering.ward import linkage, rounds, scan, ward_linkage
+from shoal.clustering.ward import linkage, scan, ward_linkage
 
 # Small, and shared all the same.
 linkage.SHARED_PRODUCTS = scan.SHARED_PRODUCTS = neighbors.SHARED_PRODUCTS = 0
 linkage.FEW_PRODUCTS = linkage.MAX_TIED = 0
-rounds.FEW["cpu"] = 20  # scans go on until few clusters are left
+scan.FEW["cpu"] = 20  # scans go on until few clusters are left
 cpu, sent = torch.device("cpu"), []
 draw = torch.Generator().manual_seed(0)
 rows = F.normalize(torch.randn(400, 12, generator=draw), dim=1)

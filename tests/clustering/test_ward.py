@@ -15,7 +15,7 @@ from shoal.clustering.products import BFLOAT16, FLOAT32, FLOAT64, TENSOR_TFLOAT3
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import linkage as entry
 from shoal.clustering.ward.linkage import ward_linkage
-from shoal.clustering.ward.rounds import FEW
+from shoal.clustering.ward.scan import FEW, WIDTH
 from shoal.errors import DataError, MissingError, UsageError
 
 LADDERS = {
@@ -210,7 +210,7 @@ def test_blocks_of_columns_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) 
     rows = clustered(300)
     expected = ward_linkage(rows)
     for width in (1, 37, 299):
-        monkeypatch.setitem(entry.WIDTH, "cpu", width)
+        monkeypatch.setitem(WIDTH, "cpu", width)
         assert np.array_equal(ward_linkage(rows), expected)
 
 

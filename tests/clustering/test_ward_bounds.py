@@ -18,8 +18,9 @@ from shoal.clustering.products import (
 )
 from shoal.clustering.ward.bounds import Margins, merged_low
 from shoal.clustering.ward.exact import Geometry
+from shoal.clustering.ward.lists import empty_lists
 from shoal.clustering.ward.scan import Scanner
-from shoal.clustering.workers import Scratch, Workers, matmul_precision
+from shoal.clustering.workers import Workers, matmul_precision
 
 ALL = {
     "bfloat16": BFLOAT16,
@@ -44,7 +45,12 @@ def scanner() -> Scanner:
     rows[30:] = rows[:30] + 1e-4 * torch.as_tensor(rng.normal(size=(30, 37)))
     sizes = torch.as_tensor(rng.integers(1, 9, size=60)).double()
     return Scanner(
-        Geometry(rows, sizes), (FLOAT64,), Margins.of(37, 3.0), 12, 1 << 20, Workers(rows.device)
+        Geometry(rows, sizes),
+        (FLOAT64,),
+        Margins.of(37, 3.0),
+        empty_lists(60, 12, rows.device),
+        1 << 20,
+        Workers(),
     )
 
 
@@ -56,7 +62,7 @@ def test_lows_of_products_never_exceed_the_distance(name: str, scanner: Scanner)
     scanner.points = Points.of(scanner.geometry.centroids, scanner.center, precision)
     rows = torch.arange(60)
     with matmul_precision(precision.matmul):
-        lists, _ = scanner._listed(rows, scanner._propose(rows, precision), precision)
+        lists = scanner._listed(rows, precision)
     centroids = scanner.geometry.centroids
     sizes = scanner.geometry.sizes
     for i in range(60):
@@ -134,10 +140,10 @@ def test_the_low_of_a_union_is_monotone_in_the_size_of_the_other() -> None:
 def test_nothing_is_certain_on_equality_and_everything_against_nobody() -> None:
     margins = Margins.of(4, 1.0)
     one = torch.ones(1)
-    assert not margins.certain(one, one)
-    assert not margins.certain(torch.zeros(1), torch.zeros(1))
-    assert margins.certain(one, one * 1.001)
-    assert margins.certain(one, one * torch.inf)
+    assert not one < margins.bar(one)
+    assert not torch.zeros(1) < margins.bar(torch.zeros(1))
+    assert one < margins.bar(one * 1.001)
+    assert one < margins.bar(one * torch.inf)
     assert torch.isinf(margins.moved(one * torch.inf, one))
 
 
@@ -168,6 +174,6 @@ def test_reduced_products_of_rounded_points_are_summed_in_float32() -> None:
 @pytest.mark.parametrize(("n_columns", "k"), [(5, 3), (64, 3), (100, 5), (1003, 17), (4096, 9)])
 def test_the_two_stage_top_k_is_the_top_k(n_columns: int, k: int) -> None:
     values = torch.randn(7, n_columns, generator=torch.Generator().manual_seed(1))
-    best, columns = largest_columns(values, k, Scratch(torch.device("cpu")))
+    best, columns = largest_columns(values, k)
     assert torch.equal(best, values.topk(k, 1).values)
     assert torch.equal(values.gather(1, columns), best)

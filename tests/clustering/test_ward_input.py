@@ -7,7 +7,7 @@ from scipy.cluster.hierarchy import linkage
 
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
-from shoal.clustering.ward.rounds import FEW
+from shoal.clustering.ward.scan import FEW
 from shoal.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("many_rows")

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.products import FLOAT64
-from shoal.clustering.ward import rounds
+from shoal.clustering.ward import rounds, scan
 from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.exact import Geometry
-from shoal.clustering.ward.lists import Lists, Pairs, Partners, follow, join
-from shoal.clustering.ward.scan import Scanner
+from shoal.clustering.ward.lists import Lists, Pairs, Partners, empty_lists, follow, join
 from shoal.clustering.workers import Workers
 
 MARGINS = Margins.of(5, 4.0)
@@ -211,25 +210,18 @@ def test_a_cluster_that_waits_is_not_taken_to_have_the_nearest_of_all(
             geometry.centroids[slot] += kappa * push.get(slot, 0)
 
     monkeypatch.setattr(geometry, "merge", merge_coarsely)
-    monkeypatch.setattr(Margins, "within", lambda self, radius: self)
     monkeypatch.setattr(rounds, "LIVE_SHARE", 0)
-    monkeypatch.setitem(rounds.FEW, "cpu", 0)
-    workers = Workers(rows.device)
-    at_work = rounds.Rounds(
-        Scanner(geometry, (FLOAT64,), margins, 9, 1 << 24, workers),
-        margins,
-        workers,
-        torch.arange(10),
-        10,
-    )
-    at_work.start(None)
+    monkeypatch.setitem(scan.FEW, "cpu", 0)
+    empty = empty_lists(10, 9, rows.device)
+    scanner = scan.Scanner(geometry, (FLOAT64,), margins, empty, 1 << 24, Workers())
+    at_work = rounds.Rounds(scanner, torch.arange(10), 10)
     was_misled = False
     for _ in range(2):
         at_work.step()
         distance = all_distances(geometry)
-        distance[:, ~at_work.scanner.is_live] = torch.inf
-        live = at_work.scanner.is_live.nonzero()[:, 0]
-        was_misled |= bool((at_work.decision.distance[live] > distance[live].amin(1)).any())
-        check(at_work.lists.take(live), live, geometry, at_work.scanner.is_live)
-        assert (at_work.floors[live] <= distance[live].amin(1)).all()
+        distance[:, ~scanner.is_live] = torch.inf
+        live = scanner.is_live.nonzero()[:, 0]
+        was_misled |= bool((scanner.decision.distance[live] > distance[live].amin(1)).any())
+        check(scanner.lists.take(live), live, geometry, scanner.is_live)
+        assert (scanner.floors[live] <= distance[live].amin(1)).all()
     assert was_misled  # otherwise the test proves nothing

@@ -9,7 +9,7 @@ from scipy.spatial.distance import pdist
 
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import linkage, ward_linkage
-from shoal.clustering.ward.rounds import FEW
+from shoal.clustering.ward.scan import FEW
 
 RNG = np.random.default_rng(0)
 

@@ -10,13 +10,13 @@ import pytest
 
 CODE = """
 import numpy as np, torch
-from shoal.clustering.ward import linkage, rounds, triton_rounds, triton_scan
+from shoal.clustering.ward import linkage, scan, triton_rounds, triton_scan
 from shoal.clustering.products import TENSOR_BFLOAT16
 from shoal.clustering.ward.linkage import precisions, ward_linkage
 
 torch.set_num_threads(1)  # the interpreter serves one thread
 # Neither a table nor scipy: every row is scanned.
-rounds.FEW["cpu"] = linkage.FEW_PRODUCTS = linkage.MAX_TIED = 0
+scan.FEW["cpu"] = linkage.FEW_PRODUCTS = linkage.MAX_TIED = 0
 device = torch.device("cpu")
 assert precisions(device)[0] is TENSOR_BFLOAT16
 rng = np.random.default_rng(0)

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from shoal.clustering.ward import ward_linkage
-from shoal.clustering.workers import Workers
+from shoal.clustering.workers import all_workers
 
 CPU = torch.device("cpu")
 
 
 def test_torchs_threads_are_taken_and_given_back() -> None:
     before = torch.get_num_threads()
-    with Workers(CPU) as workers:
+    with all_workers(CPU) as workers:
         assert workers.n == before
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == before
@@ -28,7 +28,7 @@ def test_every_worker_infers_and_the_caller_does_not_afterwards() -> None:
         barrier.wait()
         return torch.is_inference_mode_enabled()
 
-    with Workers(CPU) as workers:
+    with all_workers(CPU) as workers:
         assert torch.is_inference_mode_enabled()
         assert workers.map(work, range(2)) == [True, True]
     assert not torch.is_inference_mode_enabled()
@@ -40,7 +40,7 @@ def test_an_error_in_a_worker_reaches_the_caller_and_frees_the_threads() -> None
     def work(item: int) -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), Workers(CPU) as workers:
+    with pytest.raises(KeyboardInterrupt), all_workers(CPU) as workers:
         workers.map(work, range(4))
     assert torch.get_num_threads() == before
 

@@ -11,7 +11,7 @@ SCRIPT = """
 import sys, torch
 from reproduce.conftest import OPTIONS, make_tiny_encoder, read_stand_in
 from shoal.clustering import neighbors
-from shoal.clustering.ward import linkage, rounds, scan
+from shoal.clustering.ward import linkage, scan
 from shoal.distributed import processes
 from shoal.methods import method, trunk
 from shoal.reproduce import loaded_dataset, runner
@@ -20,7 +20,7 @@ from shoal.reproduce.reproduce import reproduce
 # small, and shared all the same
 linkage.SHARED_PRODUCTS = scan.SHARED_PRODUCTS = neighbors.SHARED_PRODUCTS = 0
 linkage.FEW_PRODUCTS = 0
-rounds.FEW["cpu"] = 20
+scan.FEW["cpu"] = 20
 for module in (method, runner, trunk):
     module.load_encoder = make_tiny_encoder
 loaded_dataset.read_benchmark = read_stand_in

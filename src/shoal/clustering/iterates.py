@@ -105,6 +105,6 @@ def iterates(
         parts = []
         for start in range(0, len(points), BLOCK_ROWS):
             rows = slice(start, start + BLOCK_ROWS)
-            part = Neighbors(lists.indices[rows], lists.similarities[rows])
-            parts.append(shift(points[rows], points, part, settings, attention=attention))
+            moved = shift(points[rows], points, lists.take(rows), settings, attention=attention)
+            parts.append(moved)
         points = torch.cat(parts)

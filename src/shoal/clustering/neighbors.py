@@ -24,15 +24,16 @@ from torch import Tensor
 from shoal.clustering.duplicates import earlier_copies, equal_rows
 from shoal.clustering.products import (
     BFLOAT16,
-    ENCODE_ROWS,
     FLOAT32,
+    FLOAT64,
     UNDERFLOW,
     Points,
     Precision,
     largest_columns,
 )
+from shoal.clustering.rows import Rows
 from shoal.clustering.sums import similarities
-from shoal.clustering.workers import Scratch, matmul_precision
+from shoal.clustering.workers import Scratch, all_workers, matmul_precision
 from shoal.device import multiplies_bfloat16
 from shoal.distributed import call_others, can_share, gather_rows, shard
 
@@ -51,12 +52,9 @@ SHARED_PRODUCTS = 2e10
 BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 """Size of one block of products."""
 
-TINY = torch.finfo(torch.float64).tiny
-"""Upper bound on the error of a float64 product by underflow."""
-
 
 @dataclass(frozen=True, slots=True)
-class Neighbors:
+class Neighbors(Rows):
     """The k nearest bank rows of each query, nearest first, ties to the lowest index.
 
     With `exact=True` no bank row outside a list is more similar than the last one in it. For unit
@@ -69,7 +67,7 @@ class Neighbors:
 
     def first(self, k: int) -> "Neighbors":
         """Return a copy with only the nearest k."""
-        return Neighbors(self.indices[:, :k].contiguous(), self.similarities[:, :k].contiguous())
+        return self.each(lambda tensor: tensor[:, :k].contiguous())
 
 
 @torch.no_grad()
@@ -104,30 +102,22 @@ def k_nearest(
             torch.cat([top.indices for top in tops]), torch.cat([top.values for top in tops])
         )
     if can_share(bank.device, len(queries) * bank.numel(), SHARED_PRODUCTS):
-        tensors = {"bank": bank, "exclude": exclude}
-        if queries is not bank:
-            tensors["queries"] = queries
+        tensors = {"queries": queries, "bank": bank, "exclude": exclude}
         call_others(search_with_main, tensors, bank.device, k=k, step=step)
-        return search_with_main(bank, exclude, queries, k=k, step=step)
-    return _nearest(queries, bank, k, exclude, step)
+        return search_with_main(**tensors, k=k, step=step)
+    return _nearest(queries, bank, exclude, k, step)
 
 
 @torch.no_grad()
 def search_with_main(
-    bank: Tensor, exclude: Tensor, queries: Tensor | None = None, *, k: int, step: int
+    queries: Tensor, bank: Tensor, exclude: Tensor, *, k: int, step: int
 ) -> Neighbors:
-    """Search a share of the queries in each process, and return all neighbors in every process.
-
-    If `queries` is None, the queries are the bank rows.
-    """
-    if queries is None:
-        queries = bank
+    """Search a share of the queries in each process, and return all neighbors in every process."""
     rows = shard(len(queries))
-    local = _nearest(queries[rows], bank, k, exclude[rows], step)
-    return Neighbors(gather_rows(local.indices), gather_rows(local.similarities))
+    return _nearest(queries[rows], bank, exclude[rows], k, step).each(gather_rows)
 
 
-def _nearest(queries: Tensor, bank: Tensor, k: int, exclude: Tensor, step: int) -> Neighbors:
+def _nearest(queries: Tensor, bank: Tensor, exclude: Tensor, k: int, step: int) -> Neighbors:
     """Return exact neighbors, searched one block of queries at a time."""
     indices = torch.empty(len(queries), k, dtype=torch.int64, device=bank.device)
     neighbors = Neighbors(indices, torch.empty_like(indices, dtype=torch.float64))
@@ -138,53 +128,45 @@ def _nearest(queries: Tensor, bank: Tensor, k: int, exclude: Tensor, step: int) 
     banks[FLOAT32] = _rounded(bank, FLOAT32)
     # Reuse buffers: on a CPU, allocating new pages for each block takes a tenth of the time.
     scratch = Scratch(bank.device)
-    for start in range(0, len(queries), step):
-        rows = torch.arange(start, min(start + step, len(queries)), device=bank.device)
+    left = [indices.new_empty(0)]
+    for rows in torch.split(torch.arange(len(queries), device=bank.device), step):
         for precision, rounded in tuple(banks.items()):
             found, is_unresolved = _search(
-                queries[rows], bank, k, exclude[rows], precision, rounded, scratch
+                queries[rows], bank, exclude[rows], k, precision, rounded, scratch
             )
-            neighbors.indices[rows] = found.indices
-            neighbors.similarities[rows] = found.similarities
+            neighbors.put(rows, found)
             if precision is BFLOAT16 and 2 * int(is_unresolved.sum()) > len(rows):
                 del banks[BFLOAT16]  # too imprecise for these rows: skip it for the next blocks
             rows = rows[is_unresolved]
             if not len(rows):
                 break
-        else:
-            found = _nearest_in_float64(queries[rows], bank, k, exclude[rows])
-            neighbors.indices[rows] = found.indices
-            neighbors.similarities[rows] = found.similarities
+        left.append(rows)
+    rows = torch.cat(left)
+    if len(rows):
+        neighbors.put(rows, _nearest_in_float64(queries[rows], bank, exclude[rows], k))
     return neighbors
 
 
 def _search(
     queries: Tensor,
     bank: Tensor,
-    k: int,
     exclude: Tensor,
+    k: int,
     precision: Precision,
     rounded: Points,
     scratch: Scratch,
 ) -> tuple[Neighbors, Tensor]:
     """Return neighbors by products of one precision with the `rounded` bank, and whether each query
     (R,) may have more candidates than were compared."""
-    n, n_columns = bank.shape
-    rounded_queries = _rounded(queries, precision)
+    n = len(bank)
     n_candidates = min(k + MARGIN[precision], n)
+    own = _rounded(queries, precision)
     block = scratch.array("products", (len(queries), n), torch.float32)
     with matmul_precision(precision.matmul, len(queries) * bank.numel()):
-        products = torch.mm(rounded_queries.points, rounded.points.T, out=block)
-    values, indices = largest_columns(_mask(products, exclude), n_candidates, scratch)
-    length = (2 * rounded_queries.half).sqrt()  # |p|
-    longest = (2 * rounded.half.max()).sqrt()  # max |r|
-    reach = rounded.reach.max()  # max |b - r|
-    # The bound of the module's docstring, with |q| <= |p| + |q - p| and the same for b and r.
-    eps = rounded_queries.reach * (longest + reach) + length * reach
-    eps += precision.gamma(n_columns) * length * longest
-    eps += rounding_bound(n_columns) * (length + rounded_queries.reach) * (longest + reach)
-    eps = eps * (1 + 1e-9) + n_columns * UNDERFLOW
-    is_candidate = values.double() >= (values[:, k - 1].double() - 2 * eps)[:, None]
+        products = torch.mm(own.points, rounded.points.T, out=block)
+    values, indices = largest_columns(_mask(products, exclude), n_candidates)
+    limit = values[:, k - 1].double() - 2 * _error(own, rounded, precision)
+    is_candidate = values.double() >= limit[:, None]
     scores = torch.full(indices.shape, -torch.inf, dtype=torch.float64, device=bank.device)
     scores[:, :k] = similarities(queries, bank, indices[:, :k])
     # Beyond the k-th, only the few columns that the product cannot distinguish from it.
@@ -197,15 +179,24 @@ def _search(
 def _rounded(rows: Tensor, precision: Precision) -> Points:
     """Return the rows rounded to a precision, without centering."""
     if precision is FLOAT32 and rows.dtype == torch.float32:
-        half = _lengths(rows).square() / 2
-        return Points(rows, half, torch.zeros_like(half))
-    points = Points.empty(rows, precision)
+        length = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+        return Points(rows, length.square() / 2, torch.zeros_like(length))
     origin = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
-    step = ENCODE_ROWS[rows.device.type]
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
-        points.put(part, Points.of(rows[part], origin, precision))
-    return points
+    with all_workers(rows.device) as workers:
+        return Points.of_all(rows, origin, precision, workers)
+
+
+def _error(own: Points, bank: Points, precision: Precision) -> Tensor:
+    """Return eps (R,) of the module's docstring, with |q| <= |p| + |q - p| and the same for b and
+    r."""
+    n_columns = own.points.shape[1]
+    length = (2 * own.half).sqrt()  # |p|
+    longest = (2 * bank.half.max()).sqrt()  # max |r|
+    reach = bank.reach.max()  # max |b - r|
+    eps = own.reach * (longest + reach) + length * reach
+    eps += precision.gamma(n_columns) * length * longest
+    eps += rounding_bound(n_columns) * (length + own.reach) * (longest + reach)
+    return eps * (1 + 1e-9) + n_columns * UNDERFLOW
 
 
 def _sorted(indices: Tensor, scores: Tensor, k: int) -> Neighbors:
@@ -216,39 +207,29 @@ def _sorted(indices: Tensor, scores: Tensor, k: int) -> Neighbors:
     return Neighbors(indices.gather(1, by_index.gather(1, order)), scores.gather(1, order))
 
 
-def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor) -> Neighbors:
+def _nearest_in_float64(queries: Tensor, bank: Tensor, exclude: Tensor, k: int) -> Neighbors:
     """Return neighbors by float64 products; every row that the error bound does not rule out is a
     candidate.
 
-    Of equal rows, only the first k + 1 can be neighbors, so later copies are dropped. Otherwise all
+    Of equal rows, only the first k + 1 can be neighbors, so later copies are masked. Otherwise all
     of, say, a thousand blank images would be candidates for each of them.
     """
-    _, group = equal_rows(bank)
-    # Ascending, so that ties still go to the lowest index.
-    searched = (earlier_copies(group) <= k).nonzero()[:, 0]
-    position = torch.full((len(bank),), -1, device=bank.device)
-    position[searched] = torch.arange(len(searched), device=bank.device)
-    exclude = torch.where(exclude < 0, -1, position[exclude.clamp(min=0)])
-    bank = bank[searched]
-    n_columns = bank.shape[1]
-    block_elements = BLOCK_BYTES[bank.device.type] // 8
-    longest = _lengths(bank).max()
+    is_copy = earlier_copies(equal_rows(bank)[1]) > k  # (N,)
+    rounded = _rounded(bank, FLOAT64)
     parts = []
-    step = max(1, block_elements // len(bank))
-    for start in range(0, len(queries), step):
-        rows = queries[start : start + step]
-        # The bank may fill half of the memory, so it is converted to float64 in slices.
-        slices = torch.split(bank, max(1, block_elements // n_columns))
-        products = torch.cat([rows.double() @ part.double().T for part in slices], dim=1)
-        products = _mask(products, exclude[start : start + step])
-        eps = 2 * rounding_bound(n_columns + 2) * _lengths(rows) * longest + n_columns * TINY
-        limit = products.topk(k, dim=1).values[:, -1] - 2 * eps
+    step = max(1, BLOCK_BYTES[bank.device.type] // (8 * len(bank)))
+    blocks = zip(torch.split(queries, step), torch.split(exclude, step), strict=True)
+    for rows, skipped in blocks:
+        own = _rounded(rows, FLOAT64)
+        products = _mask(own.points @ rounded.points.T, skipped)
+        products.masked_fill_(is_copy, -torch.inf)
+        limit = products.topk(k, dim=1).values[:, -1] - 2 * _error(own, rounded, FLOAT64)
         n_candidates = int((products >= limit[:, None]).sum(dim=1).max())
         top = products.topk(n_candidates, dim=1)
         scores = similarities(rows, bank, top.indices)
         parts.append(_sorted(top.indices, scores.where(top.values > -torch.inf, -torch.inf), k))
     return Neighbors(
-        searched[torch.cat([part.indices for part in parts])],
+        torch.cat([part.indices for part in parts]),
         torch.cat([part.similarities for part in parts]),
     )
 
@@ -262,14 +243,8 @@ def _mask(products: Tensor, exclude: Tensor) -> Tensor:
     return products.scatter_(1, columns, masked)
 
 
-def _lengths(rows: Tensor) -> Tensor:
-    """Return upper bounds on the rows' lengths: float32 norms plus their largest error."""
-    norms: Tensor = torch.linalg.vector_norm(rows.float(), dim=1).double()
-    return norms * (1 + rounding_bound(rows.shape[1] + 2, torch.float32))
-
-
-def rounding_bound(n_columns: int, dtype: torch.dtype = torch.float64) -> float:
-    """Return γ_D of `dtype`: the largest rounding error of an inner product of unit rows, for any
+def rounding_bound(n_columns: int) -> float:
+    """Return γ_D of float64: the largest rounding error of an inner product of unit rows, for any
     order of summation."""
-    u = n_columns * torch.finfo(dtype).eps / 2
+    u = n_columns * 2.0**-53
     return u / (1 - u)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.clustering.workers import Scratch, Workers
+from shoal.clustering.rows import Rows
+from shoal.clustering.workers import Workers
 
 ENCODE_ROWS = {"cpu": 1 << 8, "cuda": 1 << 16}
 """Rows rounded per chunk; on the CPU a chunk fits into the cache."""
@@ -71,8 +72,8 @@ FLOAT32 = Precision(torch.float32, 24, 2.0**-24)
 FLOAT64 = Precision(torch.float64, 53, 2.0**-53)
 
 
-@dataclass(slots=True)
-class Points:
+@dataclass(frozen=True, slots=True)
+class Points(Rows):
     """Centered rows rounded to a precision, and bounds of the rounding error."""
 
     points: Tensor
@@ -100,16 +101,11 @@ class Points:
         cls, rows: Tensor, center: Tensor, precision: Precision, workers: Workers
     ) -> "Points":
         """Round many rows, a chunk at a time."""
-        points = cls.empty(rows, precision)
+        half = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
+        points = cls(torch.empty_like(rows, dtype=precision.dtype), half, half.clone())
         all_rows = torch.arange(len(rows), device=rows.device)
         points.update(all_rows, rows, center, precision, workers)
         return points
-
-    @classmethod
-    def empty(cls, like: Tensor, precision: Precision) -> "Points":
-        """Return uninitialized points for rows of this shape."""
-        half = torch.empty(len(like), dtype=torch.float64, device=like.device)
-        return cls(torch.empty_like(like, dtype=precision.dtype), half, half.clone())
 
     def update(
         self, which: Tensor, rows: Tensor, center: Tensor, precision: Precision, workers: Workers
@@ -121,18 +117,8 @@ class Points:
 
         workers.map_rows(work, which, at_most=ENCODE_ROWS[which.device.type])
 
-    def put(self, where: Tensor | slice, points: "Points") -> None:
-        """Overwrite some of the points."""
-        self.points[where] = points.points
-        self.half[where] = points.half
-        self.reach[where] = points.reach
 
-    def take(self, where: Tensor | slice) -> "Points":
-        """Return some of the points."""
-        return Points(self.points[where], self.half[where], self.reach[where])
-
-
-def largest_columns(values: Tensor, k: int, scratch: Scratch) -> tuple[Tensor, Tensor]:
+def largest_columns(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest values of each row of (R, C), descending, and their columns.
 
     Several times faster than `topk`: the k largest lie in the k groups of columns with the largest
@@ -144,15 +130,12 @@ def largest_columns(values: Tensor, k: int, scratch: Scratch) -> tuple[Tensor, T
     if n_groups < 2 * k:
         best = values.topk(min(k, n_columns), 1)
         return best.values, best.indices
-    width = n_groups * group // 2  # group g holds the columns g, g + n_groups, g + 2·n_groups, …
-    heads = scratch.array("heads", (n_rows, width), values.dtype)
-    torch.maximum(values[:, :width], values[:, width : 2 * width], out=heads)
-    while width > n_groups:
-        width //= 2
-        torch.maximum(heads[:, :width], heads[:, width : 2 * width], out=heads[:, :width])
-    groups = heads[:, :n_groups].topk(k, 1, sorted=False).indices  # (R, k)
-    offsets = torch.arange(0, n_groups * group, n_groups, device=values.device)
-    rest = torch.arange(n_groups * group, n_columns, device=values.device)
+    n_grouped = n_groups * group
+    # Group g holds the columns g, g + n_groups, g + 2·n_groups, …
+    heads = values[:, :n_grouped].view(n_rows, group, n_groups).amax(1)
+    groups = heads.topk(k, 1, sorted=False).indices  # (R, k)
+    offsets = torch.arange(0, n_grouped, n_groups, device=values.device)
+    rest = torch.arange(n_grouped, n_columns, device=values.device)
     columns = torch.cat([(groups[:, :, None] + offsets).flatten(1), rest.expand(n_rows, -1)], 1)
     best = values.gather(1, columns).topk(k, 1)
     return best.values, columns.gather(1, best.indices)

@@ -60,42 +60,23 @@ def matmul_precision(allowed: str, n_products: float = torch.inf) -> Iterator[No
 
 
 class Workers:
-    """A context with as many workers as torch has threads; restores torch's threads at the end."""
+    """Threads that process chunks of rows."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.n = 1
-        self._device = device
-        self._inference = torch.inference_mode()
-        self._pool: ThreadPoolExecutor | None = None
-
-    def __enter__(self) -> "Workers":
-        SETTINGS_LOCK.acquire()
-        if self._device.type == "cpu":
-            self.n = torch.get_num_threads()
-            torch.set_num_threads(1)
-        if self.n > 1:
-            self._pool = ThreadPoolExecutor(self.n)
-        self._inference.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._inference.__exit__(*error)
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-        if self._device.type == "cpu":
-            torch.set_num_threads(self.n)
-        SETTINGS_LOCK.release()
+    def __init__(self, n: int = 1) -> None:
+        self.n = n
+        self.pool = ThreadPoolExecutor(n)
 
     def chunk_rows(self, n_rows: int, at_most: int) -> int:
-        """Return the size of a chunk that gives every worker one if there are enough rows."""
-        return max(1, min(at_most, max(MIN_ROWS, -(-n_rows // self.n))))
+        """Return the size of chunks that are about equal and keep all workers busy to the end."""
+        n_turns = max(1, -(-n_rows // (at_most * self.n)))
+        return min(at_most, max(MIN_ROWS, -(-n_rows // (n_turns * self.n))))
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Return the results of `work` for every item, in order."""
         items = list(items)
-        if self._pool is None or len(items) < 2:
+        if self.n == 1 or len(items) < 2:
             return [work(item) for item in items]
-        return list(self._pool.map(torch.inference_mode()(work), items))
+        return list(self.pool.map(torch.inference_mode()(work), items))
 
     def map_rows(self, work: Callable[..., Result], *rows: Tensor, at_most: int) -> list[Result]:
         """Return the results of `work` for chunks of rows, in order; every tensor is split the same
@@ -103,6 +84,20 @@ class Workers:
         step = self.chunk_rows(len(rows[0]), at_most)
         chunks = zip(*(torch.split(each, step) for each in rows), strict=True)
         return self.map(lambda chunk: work(*chunk), chunks)
+
+
+@contextmanager
+def all_workers(device: torch.device) -> Iterator[Workers]:
+    """Yield as many workers as torch has threads, which it gets back at the end."""
+    with SETTINGS_LOCK, torch.inference_mode():
+        n_threads = torch.get_num_threads()
+        workers = Workers(n_threads if device.type == "cpu" else 1)
+        torch.set_num_threads(1)
+        try:
+            with workers.pool:
+                yield workers
+        finally:
+            torch.set_num_threads(n_threads)
 
 
 class Scratch:
@@ -116,8 +111,9 @@ class Scratch:
     def array(self, name: str, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
         """Return an uninitialized array in the buffer of this name."""
         n = shape[0] * shape[1]
-        buffer: Tensor | None = getattr(self._own, f"{name} {dtype}", None)
-        if buffer is None or len(buffer) < n:
-            buffer = torch.empty(n, dtype=dtype, device=self._device)
-            setattr(self._own, f"{name} {dtype}", buffer)
-        return buffer[:n].view(shape)
+        key = f"{name} {dtype}"
+        buffers = vars(self._own)
+        if key not in buffers or len(buffers[key]) < n:
+            buffers[key] = torch.empty(n, dtype=dtype, device=self._device)
+        array: Tensor = buffers[key][:n].view(shape)
+        return array

@@ -17,7 +17,7 @@ for float32 rounded to nearest, 2^-53 for float64. Tensor cores add with truncat
 bits; u = 2^-22 covers each of their additions. So the squared distance of two points is known up to
 E = 2γ(|p||q| + |p|²/2 + |q|²/2), and by the triangle inequality
 
-    |cA - cB| >= sqrt(|p - q|² - E) - ρA - ρB                                      (`lower`)
+    |cA - cB| >= sqrt(|p - q|² - E) - ρA - ρB                              (`product_low`)
 
 **Direct differences.** D differs from δ by a factor within 1 ± η: one rounding for a difference,
 one for its square, one per level of the halving tree, two if it is odd, a few for the weight;
@@ -41,7 +41,7 @@ from math import sqrt
 import torch
 from torch import Tensor
 
-from shoal.clustering.products import UNDERFLOW, Precision
+from shoal.clustering.products import UNDERFLOW, Points, Precision
 
 TINY = 1e-290
 """More than underflow can take from a sum of squares (rows are scaled to a largest entry between
@@ -60,38 +60,30 @@ def weight(a: Tensor, b: Tensor) -> Tensor:
     return (2.0 * (a * b)) / (a + b)
 
 
-def product_error(half: Tensor, other: Tensor, n_columns: int, precision: Precision) -> Tensor:
-    """Return E, the largest error of a squared distance of points by a product, from half their
-    squared lengths."""
-    magnitude = 2 * (half * other).sqrt() + half + other
-    lost = TINY if precision.dtype == torch.float64 else UNDERFLOW
-    return 2.0001 * precision.gamma(n_columns) * magnitude + n_columns * lost
-
-
-def lower(height: Tensor, weights: Tensor, error: Tensor, reach: Tensor) -> Tensor:
-    """Return the low of a computed squared height: `error` is E, `reach` is ρA + ρB; all float64,
-    broadcast together."""
-    least = (height - weights * error).clamp(min=0)
-    return (least.sqrt() - weights.sqrt() * reach).clamp(min=0).square()
-
-
 def product_low(
     heights: Tensor,
-    sizes: tuple[Tensor, Tensor],
-    half: tuple[Tensor, Tensor],
+    own: Points,
+    own_sizes: Tensor,
+    half: Tensor,
     reach: Tensor,
-    n_columns: int,
+    sizes: Tensor,
     precision: Precision,
 ) -> Tensor:
-    """Return the lows of heights by products, inf for infinite heights, from the sizes and half
-    squared lengths of both clusters.
+    """Return the lows of heights (R, C) by products, inf for infinite heights, from the points and
+    sizes (R,) of the rows, and the half squared lengths, reach and sizes of the other clusters.
 
     A low falls as the other cluster's size, half squared length or reach grows, so their maxima
     give a low for all clusters with at least this height.
     """
-    error = product_error(*half, n_columns, precision)
+    n_columns = own.points.shape[1]
+    own_half = own.half[:, None]
+    magnitude = 2 * (own_half * half).sqrt() + own_half + half
+    lost = TINY if precision.dtype == torch.float64 else UNDERFLOW
+    error = 2.0001 * precision.gamma(n_columns) * magnitude + n_columns * lost
+    weights = weight(own_sizes[:, None], sizes)
     least = heights * (1 - 16 * precision.unit)  # the weight's own roundings
-    low = lower(least, weight(*sizes), error, reach)
+    root = (least - weights * error).clamp(min=0).sqrt()
+    low = (root - weights.sqrt() * (own.reach[:, None] + reach)).clamp(min=0).square()
     return torch.where(torch.isinf(heights), torch.inf, low)
 
 
@@ -101,7 +93,7 @@ class Margins:
     `radius`."""
 
     eta: float
-    kappa: float | Tensor
+    kappa: float
 
     @classmethod
     def of(cls, n_columns: int, radius: float) -> "Margins":
@@ -118,20 +110,11 @@ class Margins:
         infinite low."""
         return low * (1 - 4 * self.eta) - TINY
 
-    def certain(self, best: Tensor, low: Tensor) -> Tensor:
-        """Return whether `best`, a computed D, is smaller than the computed D of all clusters with
-        this `low`."""
-        return (best < self.bar(low)) | torch.isinf(low)
-
     def moved(self, low: Tensor, sizes: Tensor) -> Tensor:
         """Return the low after one of the two clusters was merged and stored, with the `sizes` of
         either."""
         root = low.sqrt() - sizes.sqrt() * (1.01 * sqrt(2.0) * self.kappa)
         return root.clamp(min=0).square() * (1 - self.eta)
-
-    def within(self, radius: Tensor) -> "Margins":
-        """Return the margins for merges of clusters with centroids of lengths up to `radius`."""
-        return Margins(self.eta, KAPPA * radius)
 
 
 def merged_low(

@@ -22,8 +22,8 @@ class Geometry:
     def __init__(self, centroids: Tensor, sizes: Tensor) -> None:
         self.centroids = centroids
         self.sizes = sizes
-        self._step = max(1, CHUNK_ELEMENTS[centroids.device.type] // centroids.shape[1])
         self._scratch = Scratch(centroids.device)
+        self.step = max(1, CHUNK_ELEMENTS[centroids.device.type] // centroids.shape[1])
 
     def middle(self) -> Tensor:
         """Return a point (D,) amid the centroids that outliers do not move: the median of a
@@ -34,28 +34,23 @@ class Geometry:
         """Return the squared Ward heights D (E,) of the pairs (rows[e], others[e]), symmetric to
         the bit."""
         squares = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
-        for start in range(0, len(rows), self._step):
-            part = slice(start, start + self._step)
+        for start in range(0, len(rows), self.step):
+            part = slice(start, start + self.step)
             gap = self._gather("left", rows[part]).sub_(self._gather("right", others[part]))
             squares[part] = halving_sum(gap.mul_(gap))
         return squares * weight(self.sizes[rows], self.sizes[others])
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Replace the centroid and size in the slots `kept` by those of the unions with `gone`."""
-        for start in range(0, len(kept), self._step):
-            left = kept[start : start + self._step]
-            right = gone[start : start + self._step]
-            a = self.sizes[left, None]
-            b = self.sizes[right, None]
-            total = a + b
-            union = self._gather("left", left).mul_(a)
-            union.add_(self._gather("right", right).mul_(b)).div_(total)
-            self.centroids.index_copy_(0, left, union)
-            self.sizes.index_copy_(0, left, total[:, 0])
+        a = self.sizes[kept, None]
+        b = self.sizes[gone, None]
+        union = (self.centroids[kept] * a).add_(self.centroids[gone] * b).div_(a + b)
+        self.centroids[kept] = union
+        self.sizes[kept] = (a + b)[:, 0]
 
     def keep(self, slots: Tensor) -> None:
         """Drop all but the given slots (ascending)."""
-        self.centroids = moved_to_front(self.centroids, slots, self._step)
+        self.centroids = moved_to_front(self.centroids, slots, self.step)
         self.sizes = self.sizes[slots]
 
     def _gather(self, name: str, slots: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.spatial.distance import pdist
 from torch import Tensor
 
-from shoal.arrays import Floats, as_embeddings, as_matrix, name_rows
+from shoal.arrays import Floats, as_matrix, name_rows
 from shoal.clustering.duplicates import earlier_copies, equal_rows
 from shoal.clustering.neighbors import Neighbors
 from shoal.clustering.products import (
@@ -32,10 +32,10 @@ from shoal.clustering.sums import halving_sum
 from shoal.clustering.ward import triton_rounds, triton_scan
 from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.exact import Geometry
-from shoal.clustering.ward.lists import ready_lists
-from shoal.clustering.ward.rounds import RoundMerges, Rounds
-from shoal.clustering.ward.scan import ELEMENT_BYTES, WIDTH, Scanner
-from shoal.clustering.workers import Workers
+from shoal.clustering.ward.lists import empty_lists, ready_lists
+from shoal.clustering.ward.rounds import Rounds, as_merges
+from shoal.clustering.ward.scan import Scanner
+from shoal.clustering.workers import Workers, all_workers
 from shoal.device import choose_device, free_memory, multiplies_bfloat16
 from shoal.distributed import call_others, can_share, object_from_main
 from shoal.errors import DataError
@@ -44,16 +44,13 @@ N_LISTED = {"cpu": 16, "cuda": 15}
 """Entries of a cluster's neighbor list; with one more, the fused kernel has a power of two."""
 
 BLOCK_BYTES = {"cpu": 128 << 20, "cuda": 8 << 30}
-"""Default memory of the block of products, if an eighth of the free memory is not less."""
+"""Memory of the block of products, if an eighth of the free memory is not less."""
 
 FEW_PRODUCTS = 1 << 22
 """N² D up to which scipy links the rows."""
 
 MAX_TIED = 10_000
 """Tied rows up to which scipy links them; it holds all distances twice, 0.8 GB for this many."""
-
-N_SAMPLED = 3
-"""Rows that are checked for ties."""
 
 LARGEST = 1e150
 """Largest entry; squares of larger numbers come near the end of float64."""
@@ -114,14 +111,14 @@ def link_rows(rows: Tensor, lists: Neighbors | None = None, *, is_called: bool =
     if n == 1:
         return np.zeros((0, 4))
     origin, scale = _origin_and_scale(rows)
-    with Workers(rows.device) as workers:
-        room = _block_bytes(rows, workers)
+    with all_workers(rows.device) as workers:
         if n * rows.numel() <= FEW_PRODUCTS:
             return _link_by_scipy(rows, origin, scale)
         first, group = equal_rows(rows)
         geometry = _geometry(rows, first, group, origin, scale, workers)
         if n <= MAX_TIED and _are_tied(geometry):
             return _link_by_scipy(rows, origin, scale)
+        room = min(BLOCK_BYTES[rows.device.type], free_memory(rows.device) // 8)
         is_shared = is_called or can_share(rows.device, n * rows.numel(), SHARED_PRODUCTS)
         if is_shared:
             if not is_called:
@@ -133,7 +130,7 @@ def link_rows(rows: Tensor, lists: Neighbors | None = None, *, is_called: bool =
         if origin.any():
             lists = None  # their inner products are about the origin 0
         merges = _merges(geometry, first, group, lists, scale, room, workers, is_shared)
-    return _sorted_by_height(merges, n, scale)
+    return _sorted_by_height(merges.cpu().numpy(), scale)
 
 
 def link_with_main(
@@ -175,12 +172,12 @@ def _are_tied(geometry: Geometry) -> bool:
     products."""
     n, n_columns = geometry.centroids.shape
     others = torch.arange(n, device=geometry.sizes.device)
-    for row in others[torch.arange(N_SAMPLED) * n // N_SAMPLED]:
-        distances = geometry.distances(row.expand(n), others)
+    for row in (0, n // 3, 2 * n // 3):
+        distances = geometry.distances(torch.full_like(others, row), others)
         distances[row] = torch.inf
         squares = halving_sum(geometry.centroids[row].square())
         error = 8 * FLOAT64.gamma(n_columns) * geometry.sizes[row] * squares
-        if n > 2 and int((distances <= distances.amin() + error).sum()) > 1:
+        if int((distances <= distances.amin() + error).sum()) > 1:
             return True
     return False
 
@@ -194,42 +191,36 @@ def _merges(
     room: int,
     workers: Workers,
     is_shared: bool,
-) -> RoundMerges:
-    """Return all merges: of equal rows at height 0, then round by round."""
+) -> Tensor:
+    """Return all merges (N-1, 4): of equal rows at height 0, then round by round."""
     copies, nodes = _merge_copies(group)
     merges = [copies]
-    next_node = len(group) + len(copies.left)
+    next_node = len(group) + len(copies)
     n_columns = geometry.centroids.shape[1]
     device = nodes.device
     if triton_rounds.can_merge(device, len(nodes), n_columns, room):
         merges.append(triton_rounds.merge_all(geometry, nodes, next_node))
     elif len(nodes) > 1:
         k = N_LISTED[device.type]
-        ready = None
-        if lists is not None:
+        if lists is None:
+            ready = empty_lists(len(nodes), k, device)
+        else:
             ready = ready_lists(lists, first, group, geometry, scale, k)
-            k = ready.index.shape[1]
         lengths = torch.linalg.vector_norm(geometry.centroids, dim=1)
         margins = Margins.of(n_columns, 1.0001 * float(lengths.max()))
-        scanner = Scanner(geometry, precisions(device), margins, k, room, workers, is_shared)
-        rounds = Rounds(scanner, margins, workers, nodes, next_node)
-        rounds.start(ready)
-        while rounds.n_live > 1:
-            if triton_rounds.can_merge(device, rounds.n_live, n_columns, room):
+        scanner = Scanner(geometry, precisions(device), margins, ready, room, workers, is_shared)
+        rounds = Rounds(scanner, nodes, next_node)
+        while scanner.n_live > 1:
+            if triton_rounds.can_merge(device, scanner.n_live, n_columns, room):
                 rounds.close_gaps()
-                made = triton_rounds.merge_all(
-                    geometry, rounds.nodes, rounds.next_node, rounds.decision, rounds.heights
+                merges.append(
+                    triton_rounds.merge_all(
+                        geometry, rounds.nodes, rounds.next_node, scanner.decision, rounds.heights
+                    )
                 )
-                rounds.n_live = 1
-            else:
-                made = rounds.step()
-            merges.append(made)
-    return RoundMerges(
-        torch.cat([merge.left for merge in merges]),
-        torch.cat([merge.right for merge in merges]),
-        torch.cat([merge.distance for merge in merges]),
-        torch.cat([merge.size for merge in merges]),
-    )
+                break
+            merges.append(rounds.step())
+    return torch.cat(merges)
 
 
 def _as_rows(X: Tensor | ArrayLike, device: str | torch.device | None) -> Tensor:
@@ -237,23 +228,28 @@ def _as_rows(X: Tensor | ArrayLike, device: str | torch.device | None) -> Tensor
     needed."""
     if not isinstance(X, Tensor):
         # Read-only memory is copied, because torch warns of it.
-        rows = np.require(as_embeddings(X), requirements=["C", "W"])
-        return torch.as_tensor(rows).to(choose_device(device))
-    if X.layout != torch.strided:
+        rows = torch.from_numpy(np.require(as_matrix(X), requirements=["C", "W"]))
+    elif X.layout != torch.strided:
         raise DataError("X: found a sparse tensor; give X.to_dense()")
-    tensor = X.detach()
-    if tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64):
-        tensor = tensor.float()  # numpy has no bfloat16
-    # Shape and type are checked on a stand-in, so that nothing is copied from a GPU.
-    as_matrix(np.broadcast_to(torch.zeros((), dtype=tensor.dtype).numpy(), tensor.shape))
-    if not tensor.is_floating_point():
-        tensor = tensor.double()
-    is_bad = ~torch.isfinite(tensor).all(1)
+    else:
+        rows = X.detach()
+        if device is None:
+            device = rows.device
+    if rows.ndim != 2 or 0 in rows.shape or rows.is_complex():
+        raise DataError(
+            f"X: found shape {tuple(rows.shape)} and {rows.dtype}, expected (N, D) real numbers"
+        )
+    rows = rows.to(choose_device(device))
+    if not rows.is_floating_point():
+        rows = rows.double()
+    elif rows.dtype != torch.float64:
+        rows = rows.float()
+    is_bad = ~torch.isfinite(torch.linalg.vector_norm(rows, torch.inf, dim=1))
     if is_bad.any():
         raise DataError(
             f"X: NaN or infinity in {name_rows(is_bad.cpu().numpy())}; remove or repair them"
         )
-    return tensor.to(choose_device(tensor.device if device is None else device)).contiguous()
+    return rows.contiguous()
 
 
 def _origin_and_scale(rows: Tensor) -> tuple[Tensor, float]:
@@ -274,8 +270,6 @@ def _origin_and_scale(rows: Tensor) -> tuple[Tensor, float]:
             f"X: found entries of {largest:.3g}, expected at most {LARGEST:g}; "
             "divide X by a constant"
         )
-    if largest == 0:
-        return origin, 1.0
     return origin, 2.0 ** -max(math.frexp(largest)[1], -1000)
 
 
@@ -293,7 +287,7 @@ def precisions(device: torch.device) -> tuple[Precision, ...]:
     return (*reduced, FLOAT64)
 
 
-def _merge_copies(group: Tensor) -> tuple[RoundMerges, Tensor]:
+def _merge_copies(group: Tensor) -> tuple[Tensor, Tensor]:
     """Merge the rows of each `group` (N,) of equal rows at height 0, in ascending order; return the
     merges and the node (M,) of each distinct row."""
     n = len(group)
@@ -303,28 +297,20 @@ def _merge_copies(group: Tensor) -> tuple[RoundMerges, Tensor]:
     node = order.clone()  # that holds the group up to and including each row
     node[joins] = n + torch.arange(len(joins), device=node.device)
     sizes = (n_before[joins] + 1).double()
-    merges = RoundMerges(node[joins - 1], order[joins], torch.zeros_like(sizes), sizes)
-    is_last = torch.ones_like(n_before, dtype=torch.bool)
-    is_last[:-1] = n_before[1:] == 0
+    merges = as_merges(node[joins - 1], order[joins], torch.zeros_like(sizes), sizes)
+    is_last = n_before.roll(-1) == 0  # the next row, or the first after the last, begins a group
     return merges, node[is_last]
 
 
-def _block_bytes(rows: Tensor, workers: Workers) -> int:
-    """Return the memory of the block of products."""
-    kind = rows.device.type
-    needed = ELEMENT_BYTES * min(WIDTH[kind], len(rows)) * workers.n
-    return max(needed, min(BLOCK_BYTES[kind], free_memory(rows.device) // 8))
-
-
-def _sorted_by_height(merges: RoundMerges, n: int, scale: float) -> Floats:
+def _sorted_by_height(merges: Floats, scale: float) -> Floats:
     """Return scipy's matrix: merges by height, equal ones in the order made, so that children come
     first."""
-    order = torch.argsort(merges.distance, stable=True)
-    node = torch.arange(2 * n - 1, device=order.device)
-    node[n + order] = torch.arange(n, 2 * n - 1, device=order.device)
-    both = node[torch.stack([merges.left, merges.right])[:, order]]  # (2, N-1)
-    columns = [both.amin(0).double(), both.amax(0).double(), merges.distance[order]]
-    linkage: Floats = torch.stack([*columns, merges.size[order]], 1).cpu().numpy()
+    n = len(merges) + 1
+    order = np.argsort(merges[:, 2], kind="stable")
+    linkage = merges[order]
+    node = np.arange(2 * n - 1)
+    node[n + order] = np.arange(n, 2 * n - 1)
+    linkage[:, :2] = np.sort(node[linkage[:, :2].astype(np.int64)], axis=1)
     # numpy's root: torch's is not always the nearest float64.
     linkage[:, 2] = np.sqrt(linkage[:, 2]) / scale
     return linkage

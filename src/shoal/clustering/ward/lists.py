@@ -8,8 +8,7 @@ lows, and the low for clusters outside stays valid because Ward is reducible. Di
 dimensions are computed only for listed clusters whose low is not above the best distance so far.
 
 Shapes: R rows per batch, k entries per list. An empty entry has low = inf. Of several entries for
-one cluster only the smallest low is valid; the others do no harm, because the cluster is measured
-before their larger lows are used.
+one cluster only the smallest low is valid.
 """
 
 from dataclasses import dataclass
@@ -18,20 +17,15 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.neighbors import Neighbors
+from shoal.clustering.rows import Rows
 from shoal.clustering.ward.bounds import Margins, merged_low, weight
 from shoal.clustering.ward.exact import Geometry
 
 LAST = torch.iinfo(torch.int64).max
 
-MOST = torch.finfo(torch.float64).max
-"""Initial best distance: above any other, and below the bar of an empty entry, which is inf."""
 
-PASSES = 2
-"""Entries measured one at a time, smallest low first, before the rest are measured together."""
-
-
-@dataclass(slots=True)
-class Lists:
+@dataclass(frozen=True, slots=True)
+class Lists(Rows):
     """Neighbor lists of some clusters: (R, k) slots, (R, k) lows of their distances, (R,) a low for
     all others."""
 
@@ -40,29 +34,17 @@ class Lists:
     outside: Tensor
 
     @classmethod
-    def empty(cls, rows: Tensor, k: int) -> "Lists":
-        """Return empty lists of some rows, with the low 0 for all others."""
-        low = torch.full((len(rows), k), torch.inf, dtype=torch.float64, device=rows.device)
-        return cls(rows[:, None].repeat(1, k), low, torch.zeros_like(low[:, 0]))
+    def of_lowest(cls, index: Tensor, low: Tensor, k: int) -> "Lists":
+        """Return lists of the k lowest of (R, E) entries; the next one bounds the others."""
+        lowest, order = low.topk(k + 1, 1, largest=False)  # ascending
+        index = index.gather(1, order[:, :k])
+        return cls(index, lowest[:, :k].contiguous(), lowest[:, k].contiguous())
 
-    @classmethod
-    def of_best(cls, index: Tensor, low: Tensor, outside: Tensor) -> "Lists":
-        """Return lists of all but the last of the best, (R, k+1) slots and lows."""
-        return cls(index[:, :-1], low[:, :-1].contiguous(), outside)
 
-    def take(self, rows: Tensor | slice) -> "Lists":
-        """Return the lists of some rows; views for a slice."""
-        return Lists(self.index[rows], self.low[rows], self.outside[rows])
-
-    def put(self, rows: Tensor, lists: "Lists") -> None:
-        """Overwrite the lists of some rows, limiting lows to that for outside, as `follow`
-        requires."""
-        self.index[rows] = lists.index
-        is_empty = torch.isinf(lists.low)
-        self.low[rows] = torch.minimum(lists.low, lists.outside[:, None]).masked_fill_(
-            is_empty, torch.inf
-        )
-        self.outside[rows] = lists.outside
+def empty_lists(n: int, k: int, device: torch.device) -> Lists:
+    """Return empty lists of n rows, with the low 0 for all others."""
+    low = torch.full((n, k), torch.inf, dtype=torch.float64, device=device)
+    return Lists(torch.zeros_like(low, dtype=torch.int64), low, torch.zeros_like(low[:, 0]))
 
 
 def ready_lists(
@@ -92,21 +74,12 @@ def ready_lists(
     return Lists(index, low, weight(sizes, sizes.min()) * last)
 
 
-@dataclass(slots=True)
-class Decision:
+@dataclass(frozen=True, slots=True)
+class Decision(Rows):
     """The nearest cluster of some rows: slot and D; (R,) each."""
 
     nearest: Tensor
     distance: Tensor
-
-    def take(self, rows: Tensor) -> "Decision":
-        """Return the decisions of some rows."""
-        return Decision(self.nearest[rows], self.distance[rows])
-
-    def put(self, rows: Tensor, decision: "Decision") -> None:
-        """Overwrite the decisions of some rows."""
-        self.nearest[rows] = decision.nearest
-        self.distance[rows] = decision.distance
 
 
 def settle(
@@ -119,48 +92,26 @@ def settle(
     below that low cannot be certain, and are not measured.
     """
     values = torch.full_like(lists.low, torch.inf)  # (R, k) D where measured
-    best = torch.full_like(lists.outside, MOST)
-    bar = margins.bar(lists.low)  # inf: empty, or measured
+    bar = margins.bar(lists.low)
     outside = margins.bar(lists.outside)
-    at = torch.arange(len(rows), device=rows.device)  # rows still open
-    for _ in range(PASSES):
-        ahead, lead = bar[at].min(1)
-        other = lists.index[at, lead]
-        distance = geometry.distances(rows[at], other).masked_fill_(torch.isinf(ahead), torch.inf)
-        is_same = lists.index[at] == other[:, None]  # several entries may be of one cluster
-        values[at] = torch.where(is_same, distance[:, None], values[at])
-        bar[at] = bar[at].masked_fill_(is_same, torch.inf)
-        best[at] = torch.minimum(best[at], distance)
-        least = bar[at].amin(1)
-        at = at[(least <= best[at]) & (least < outside[at])]
-        if not len(at):
-            break
-    row, column = ((bar[at] <= best[at, None]) & (bar[at] < outside[at, None])).nonzero(
-        as_tuple=True
-    )
-    row = at[row]
-    values[row, column] = geometry.distances(rows[row], lists.index[row, column])
-    best = values.amin(1)
+
+    def measure(row: Tensor, column: Tensor) -> Tensor:
+        values[row, column] = geometry.distances(rows[row], lists.index[row, column])
+        return values.amin(1)
+
+    least, lead = bar.min(1)
+    row = (least < outside).nonzero()[:, 0]
+    best = measure(row, lead[row])
+    bar[row, lead[row]] = torch.inf
+    may_be_nearest = (bar <= best[:, None]) & (bar < outside[:, None])
+    best = measure(*may_be_nearest.nonzero(as_tuple=True))
     nearest = lists.index.masked_fill(values != best[:, None], LAST).amin(1)
-    lists.low = torch.where(torch.isfinite(values), margins.low(values), lists.low)
-    return Decision(nearest, best), best.clamp(max=MOST) < outside
-
-
-def nearest_rival(geometry: Geometry, rows: Tensor, is_rival: Tensor) -> tuple[Decision, Tensor]:
-    """Measure every rival (R, M) of some rows; return the nearest, ties to the lowest slot, and D
-    of all rivals in order."""
-    row, other = is_rival.nonzero(as_tuple=True)
-    measured = geometry.distances(rows[row], other)
-    least = torch.full_like(rows, torch.inf, dtype=torch.float64).scatter_reduce(
-        0, row, measured, "amin"
-    )
-    ties = torch.where(measured == least[row], other, LAST)
-    nearest = torch.full_like(rows, LAST).scatter_reduce(0, row, ties, "amin")
-    return Decision(nearest, least), measured
+    torch.where(torch.isfinite(values), margins.low(values), lists.low, out=lists.low)
+    return Decision(nearest, best), best < outside
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(Rows):
     """Merges of one round, `gone` into `kept`: their slots, sizes before, and D; (R,) each."""
 
     kept: Tensor
@@ -215,12 +166,12 @@ def follow(lists: Lists, own_sizes: Tensor, partners: Partners, margins: Margins
     exceeds. `join` drops entries of the cluster's own union.
     """
     partner = partners.partner[lists.index]  # (R, k)
-    # (E,) each
-    row, column = ((partner != lists.index) & torch.isfinite(lists.low)).nonzero(as_tuple=True)
+    is_listed = torch.isfinite(lists.low)
+    row, column = ((partner != lists.index) & is_listed).nonzero(as_tuple=True)  # (E,) each
     mine = lists.index[row, column]
     other = partner[row, column]
     outside = lists.outside[row]
-    is_other = lists.index[row] == other[:, None]  # (E, k)
+    is_other = (lists.index[row] == other[:, None]) & is_listed[row]  # (E, k)
     theirs = torch.where(is_other, lists.low[row], outside[:, None]).amin(1)
     sizes = partners.sizes
     floors = partners.floors
@@ -228,7 +179,9 @@ def follow(lists: Lists, own_sizes: Tensor, partners: Partners, margins: Margins
     x = torch.maximum(lists.low[row, column], floors[mine])
     y = torch.maximum(theirs, floors[other])
     low = merged_low(x, y, h, sizes[mine], sizes[other], own_sizes[row], margins.eta)
-    lists.low[row, column] = margins.moved(torch.minimum(low, outside), own_sizes[row])
+    low = margins.moved(torch.minimum(low, outside), own_sizes[row])
+    # Of two entries of one union, one is enough.
+    lists.low[row, column] = low.masked_fill_(is_other.any(1) & (other < mine), torch.inf)
     lists.outside.copy_(margins.moved(partners.bystander_low(lists.outside), own_sizes))
     torch.minimum(lists.index, partner, out=lists.index)  # a union has the lower slot
 
@@ -252,7 +205,6 @@ def join(
     a = pairs.kept_sizes[:, None]
     b = pairs.gone_sizes[:, None]
     h = pairs.distance[:, None]
-    k = left.index.shape[1]
     own = pairs.kept[:, None]
     left_low = left.low.masked_fill(left.index == own, torch.inf)
     right_low = right.low.masked_fill(right.index == own, torch.inf)
@@ -274,6 +226,7 @@ def join(
         match.any(1), torch.inf
     )
     outside = torch.minimum(*(union_low(out_left, out_right, c) for c in span))[:, 0]
-    low, order = torch.cat([first, second], 1).topk(k + 1, 1, largest=False)  # ascending
-    index = torch.cat([left.index, right.index], 1).gather(1, order[:, :k])
-    return Lists(index, low[:, :k].contiguous(), torch.minimum(outside, low[:, k]))
+    lists = Lists.of_lowest(
+        torch.cat([left.index, right.index], 1), torch.cat([first, second], 1), left.index.shape[1]
+    )
+    return Lists(lists.index, lists.low, torch.minimum(outside, lists.outside))

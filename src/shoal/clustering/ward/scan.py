@@ -13,9 +13,6 @@ are scanned depends on the lists, so the processes agree on them.
 Shapes: M clusters, R rows per block, C columns per block, k entries per list.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -30,7 +27,7 @@ from shoal.clustering.products import (
 from shoal.clustering.ward import triton_scan
 from shoal.clustering.ward.bounds import Margins, product_low, weight
 from shoal.clustering.ward.exact import Geometry, moved_to_front
-from shoal.clustering.ward.lists import Decision, Lists, nearest_rival, settle
+from shoal.clustering.ward.lists import Decision, Lists, settle
 from shoal.clustering.workers import Scratch, Workers, matmul_precision
 from shoal.distributed import any_over_processes, gather_rows, rank, world_size
 
@@ -55,32 +52,23 @@ bounds."""
 MEASURED_BYTES = 128
 """Memory per pair of a row and a cluster when single lows are computed and measured."""
 
+FEW = {"cpu": 400, "cuda": 2048}
+"""Clusters up to which comparing all of them in float64 costs less than lists."""
 
-Accept = Callable[[Tensor, Lists, Decision], None]
-"""Takes rows, their lists and their nearest clusters."""
-
-
-@dataclass(slots=True)
-class Proposal:
-    """The best columns of some rows by products: (R, k+1) values and slots; the rows' own points;
-    half squared lengths and reach of all points, (M,) each."""
-
-    value: Tensor
-    index: Tensor
-    own: Points
-    half: Tensor
-    reach: Tensor
+CHUNK_ROWS = {"cpu": 1 << 10, "cuda": 1 << 16}
+"""Largest number of rows whose lists are updated together."""
 
 
 class Scanner:
-    """Scans more than `k` live clusters; stores their points in the first of `precisions`."""
+    """The clusters, the nearest of each and, unless they are few, its list; `points` are the
+    centroids in the first of `precisions`."""
 
     def __init__(
         self,
         geometry: Geometry,
         precisions: tuple[Precision, ...],
         margins: Margins,
-        k: int,
+        lists: Lists,
         memory: int,
         workers: Workers,
         is_shared: bool = False,
@@ -88,99 +76,127 @@ class Scanner:
         self.geometry = geometry
         self.precisions = precisions
         self.margins = margins
-        self.k = k
+        self.lists = lists
+        self.memory = memory
         self.workers = workers
         self.is_shared = is_shared
+        self.n_live = len(geometry.sizes)
+        self.k = lists.index.shape[1]
         device = geometry.sizes.device
-        self.width = WIDTH[device.type]
-        self.memory = memory
+        self.chunk_rows = CHUNK_ROWS[device.type]
         self.scratch = Scratch(device)
-        self.is_live = torch.ones(len(geometry.sizes), dtype=torch.bool, device=device)
+        self.is_live = torch.ones_like(geometry.sizes, dtype=torch.bool)
+        self.floors = torch.zeros_like(geometry.sizes)
+        """Lows for all other clusters, from the distance of the nearest."""
+        slots = torch.arange(self.n_live, device=device)
+        self.decision = Decision(slots, self.floors.clone())
         self.center = geometry.middle()
-        self.points = Points.of_all(geometry.centroids, self.center, precisions[0], workers)
+        self._store_points()
 
-    def use_only_float64(self) -> None:
-        """Store float64 points from now on, for `nearest`."""
-        self.precisions = (FLOAT64,)
-        self.points = Points.of_all(self.geometry.centroids, self.center, FLOAT64, self.workers)
+    def _store_points(self) -> None:
+        self.points = Points.of_all(
+            self.geometry.centroids, self.center, self.precisions[0], self.workers
+        )
+
+    @property
+    def is_few(self) -> bool:
+        """Whether clusters are compared with all others, without lists."""
+        return self.n_live <= max(FEW[self.is_live.device.type], self.k + 1)
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
-        """Update the points of merged clusters and drop the absorbed ones."""
+        """Merge clusters, without their lists and nearest."""
+        self.workers.map_rows(self.geometry.merge, kept, gone, at_most=self.geometry.step)
         self.points.update(
             kept, self.geometry.centroids, self.center, self.precisions[0], self.workers
         )
         self.is_live[gone] = False
+        self.n_live -= len(gone)
 
-    def keep(self, slots: Tensor) -> None:
-        """Drop all but the given slots (ascending)."""
-        points = moved_to_front(self.points.points, slots, ENCODE_ROWS[slots.device.type])
-        self.points = Points(points, self.points.half[slots], self.points.reach[slots])
-        self.is_live = self.is_live[slots]
+    def close_gaps(self) -> tuple[Tensor, Tensor]:
+        """Renumber the live slots without gaps, in order; return them, and the new number of every
+        slot."""
+        live = self.is_live.nonzero()[:, 0]
+        # Slot 0 is always alive, so that a dead slot has the number of a live one, never -1.
+        number = self.is_live.cumsum(0) - 1
+        self.geometry.keep(live)
+        points = moved_to_front(self.points.points, live, ENCODE_ROWS[live.device.type])
+        self.points = Points(points, self.points.half[live], self.points.reach[live])
+        self.is_live = self.is_live[live]
+        decision = self.decision.take(live)
+        self.decision = Decision(number[decision.nearest], decision.distance)
+        lists = self.lists.take(live)
+        self.lists = Lists(number[lists.index], lists.low, lists.outside)
+        self.floors = self.floors[live]
+        return live, number
 
-    def rows_of_all(self, candidates: Tensor, rows: Tensor) -> Tensor:
-        """Return the `candidates` that are among the `rows` of any process, in the same order in
-        all."""
+    def find(self, rows: Tensor) -> None:
+        """Find the nearest of some clusters, from their lists if these prove it."""
+        if not self.is_few:
+            self._scan(self._settled(rows))
+            return
+        if self.precisions[0] is not FLOAT64:
+            self.precisions = (FLOAT64,)
+            self._store_points()
+
+        def work(part: Tensor) -> None:
+            self.decision.put(part, self._nearest(part)[0])
+
+        self.workers.map_rows(work, rows, at_most=self._rows_at_once())
+
+    def _accept(self, rows: Tensor, lists: Lists, decision: Decision) -> None:
+        self.lists.put(rows, lists)
+        self.decision.put(rows, decision)
+        self.floors[rows] = self.margins.low(decision.distance)
+
+    def _settle(self, rows: Tensor, lists: Lists) -> Tensor:
+        """Accept the nearest clusters that the lists prove; return the other rows."""
+        decision, is_certain = settle(self.geometry, self.margins, rows, lists)
+        sure = is_certain.nonzero()[:, 0]
+        self._accept(rows[sure], lists.take(sure), decision.take(sure))
+        return rows[~is_certain]
+
+    def _settled(self, rows: Tensor) -> Tensor:
+        """Settle rows by their own lists; return the others, in the same order in all processes
+        that link together."""
+
+        def work(part: Tensor) -> Tensor:
+            return self._settle(part, self.lists.take(part))
+
+        left = torch.cat(self.workers.map_rows(work, rows, at_most=self.chunk_rows))
         if not self.is_shared:
-            return rows
-        is_wanted = torch.zeros_like(self.is_live)
-        is_wanted[rows] = True
-        return candidates[any_over_processes(is_wanted[candidates])]
+            return left
+        is_left = torch.zeros_like(self.is_live)
+        is_left[left] = True
+        return rows[any_over_processes(is_left[rows])]
 
-    def scan(self, rows: Tensor, accept: Accept) -> None:
-        """Find the lists and nearest clusters of `rows` and pass them to `accept`, in several
-        calls.
-
-        Several processes share a scan of many products.
-        """
+    def _scan(self, rows: Tensor) -> None:
+        """Find the lists and nearest clusters of `rows`; several processes share many products."""
         n_products = len(rows) * self.geometry.centroids.numel()
         if not self.is_shared or n_products < SHARED_PRODUCTS:
-            self._scan_here(rows, accept)
+            self._scan_here(rows)
             return
         mine = rows[rank() :: world_size()]
-        place = torch.empty_like(self.is_live, dtype=torch.int64)
-        place[mine] = torch.arange(len(mine), device=mine.device)
-        lists = Lists.empty(mine, self.k)
-        decision = Decision(mine.clone(), lists.outside.clone())
-
-        def store(part: Tensor, found: Lists, nearest: Decision) -> None:
-            lists.put(place[part], found)
-            decision.put(place[part], nearest)
-
-        self._scan_here(mine, store)
-        accept(
+        self._scan_here(mine)
+        self._accept(
             gather_rows(mine),
-            Lists(gather_rows(lists.index), gather_rows(lists.low), gather_rows(lists.outside)),
-            Decision(gather_rows(decision.nearest), gather_rows(decision.distance)),
+            self.lists.take(mine).each(gather_rows),
+            self.decision.take(mine).each(gather_rows),
         )
 
-    def nearest(self, rows: Tensor) -> tuple[Decision, Tensor]:
-        """Return the nearest cluster of each row, measuring all that float64 products do not rule
-        out, and lows (R, M), inf for a row itself and dead slots."""
-        low = self._lows(rows)
-        best = self.geometry.distances(rows, low.argmin(1))
-        is_rival = ~self.margins.certain(best[:, None], low)
-        decision, measured = nearest_rival(self.geometry, rows, is_rival)
-        low[is_rival] = self.margins.low(measured)
-        return decision, low
-
-    def rows_at_once(self) -> int:
-        """Return the number of rows that a worker passes to one call of `nearest`."""
-        return max(1, self.memory // (MEASURED_BYTES * self.workers.n * len(self.is_live)))
-
-    def _scan_here(self, rows: Tensor, accept: Accept) -> None:
+    def _scan_here(self, rows: Tensor) -> None:
         for precision in self.precisions:
             if len(rows):
-                rows = self._scan(rows, precision, accept)
+                rows = self._undecided(rows, precision)
 
         def work(block: Tensor) -> None:
-            decision, low = self.nearest(block)
-            low, index = low.topk(self.k + 1, 1, largest=False)
-            accept(block, Lists.of_best(index, low, low[:, -1]), decision)
+            decision, low = self._nearest(block)
+            slots = torch.arange(low.shape[1], device=low.device)
+            self._accept(block, Lists.of_lowest(slots.expand_as(low), low, self.k), decision)
 
         if len(rows):
-            self.workers.map_rows(work, rows, at_most=self.rows_at_once())
+            self.workers.map_rows(work, rows, at_most=self._rows_at_once())
 
-    def _scan(self, rows: Tensor, precision: Precision, accept: Accept) -> Tensor:
+    def _undecided(self, rows: Tensor, precision: Precision) -> Tensor:
         """Scan with one precision; return the rows that it does not decide.
 
         Rows are sorted by size, because rows of one size have the same weights. If most rows of the
@@ -188,15 +204,14 @@ class Scanner:
         """
         rows = rows[self.geometry.sizes[rows].argsort(stable=True)]
         step = self._block_rows(len(rows), precision)
-        n_products = min(step, len(rows)) * self.geometry.centroids.numel()
         blocks = torch.split(rows, step)
         first = blocks[: self.workers.n]
         rest = blocks[self.workers.n :]
 
         def work(block: Tensor) -> Tensor:
-            return self._scan_block(block, precision, accept)
+            return self._settle(block, self._listed(block, precision))
 
-        with matmul_precision(precision.matmul, n_products):
+        with matmul_precision(precision.matmul, len(first[0]) * self.geometry.centroids.numel()):
             left = torch.cat(self.workers.map(work, first))
             if 2 * len(left) <= sum(map(len, first)):
                 rest = tuple(self.workers.map(work, rest))
@@ -204,40 +219,44 @@ class Scanner:
 
     def _block_rows(self, n_rows: int, precision: Precision) -> int:
         """Return the rows of a block, limited by the memory of each worker."""
-        per_row = min(self.width, len(self.is_live))
+        per_row = min(WIDTH[self.is_live.device.type], len(self.is_live))
         if precision is TENSOR_BFLOAT16:
             per_row = min(per_row, FUSED_ELEMENTS)
-        element_bytes = ELEMENT_BYTES * precision.value_dtype.itemsize // 8
-        at_most = max(1, self.memory // (element_bytes * self.workers.n * per_row))
-        # Blocks of equal size, so that the workers finish together.
-        n_blocks = -(-n_rows // self.workers.chunk_rows(n_rows, at_most))
-        n_turns = -(-n_blocks // self.workers.n)
-        return self.workers.chunk_rows(-(-n_rows // n_turns), at_most)
+        row_bytes = per_row * ELEMENT_BYTES * precision.value_dtype.itemsize // 8
+        return self.workers.chunk_rows(n_rows, max(1, self.memory // (row_bytes * self.workers.n)))
 
-    def _scan_block(self, rows: Tensor, precision: Precision, accept: Accept) -> Tensor:
-        lists, is_hopeful = self._listed(rows, self._propose(rows, precision), precision)
-        tried = is_hopeful.nonzero()[:, 0]
-        lists = lists.take(tried)
-        decision, is_certain = settle(self.geometry, self.margins, rows[tried], lists)
-        sure = is_certain.nonzero()[:, 0]
-        accept(rows[tried[sure]], lists.take(sure), decision.take(sure))
-        is_open = torch.ones_like(is_hopeful)
-        is_open[tried[sure]] = False
-        return rows[is_open]
+    def _rows_at_once(self) -> int:
+        """Return the number of rows that a worker passes to one call of `_nearest`."""
+        return max(1, self.memory // (MEASURED_BYTES * self.workers.n * len(self.is_live)))
+
+    def _nearest(self, rows: Tensor) -> tuple[Decision, Tensor]:
+        """Return the nearest cluster of each row, ties to the lowest slot, measuring all that
+        float64 products do not rule out, and lows (R, M), inf for a row itself and dead slots."""
+        low = self._lows(rows)
+        best = self.geometry.distances(rows, low.argmin(1))
+        is_rival = best[:, None] >= self.margins.bar(low)
+        row, other = is_rival.nonzero(as_tuple=True)
+        measured = torch.full_like(low, torch.inf)
+        measured[row, other] = self.geometry.distances(rows[row], other)
+        distance, nearest = measured.min(1)  # of equal ones the first
+        torch.where(is_rival, self.margins.low(measured), low, out=low)
+        return Decision(nearest, distance), low
 
     def _lows(self, rows: Tensor) -> Tensor:
         """Return lows (R, M) by float64 products, inf for a row itself and dead slots."""
         own = self._points(rows, FLOAT64)
         sizes = self.geometry.sizes
+        own_sizes = sizes[rows]
         low = own.half.new_empty(len(rows), len(sizes))
         for columns in self._column_blocks(FLOAT64):
             theirs = self._points(columns, FLOAT64)
-            half = (own.half[:, None], theirs.half)
-            both = (sizes[rows, None], sizes[columns])
-            heights = (half[0] + half[1]).addmm_(own.points, theirs.points.T, alpha=-1)
-            heights.mul_(2 * weight(*both))
-            reach = own.reach[:, None] + theirs.reach
-            low[:, columns] = product_low(heights, both, half, reach, own.points.shape[1], FLOAT64)
+            heights = (own.half[:, None] + theirs.half).addmm_(
+                own.points, theirs.points.T, alpha=-1
+            )
+            heights.mul_(2 * weight(own_sizes[:, None], sizes[columns]))
+            low[:, columns] = product_low(
+                heights, own, own_sizes, theirs.half, theirs.reach, sizes[columns], FLOAT64
+            )
         low.masked_fill_(~self.is_live, torch.inf)
         return low.scatter_(1, rows[:, None], torch.inf)
 
@@ -247,39 +266,62 @@ class Scanner:
         return Points.of(self.geometry.centroids[where], self.center, precision)
 
     def _column_blocks(self, precision: Precision) -> list[slice]:
-        width = self.width
-        if precision is not self.precisions[0]:
-            width = min(width, ENCODE_COLUMNS[self.is_live.device.type])
+        device_type = self.is_live.device.type
         n = len(self.is_live)
+        width = WIDTH[device_type]
+        if precision is TENSOR_BFLOAT16:
+            width = n
+        elif precision is not self.precisions[0]:
+            width = min(width, ENCODE_COLUMNS[device_type])
         return [slice(start, min(start + width, n)) for start in range(0, n, width)]
 
-    def _propose(self, rows: Tensor, precision: Precision) -> Proposal:
-        """Return the k+1 best columns of each row by the value (p·q - |p|²/2 - |q|²/2)·c/(s+c),
-        which is -δ/4s."""
+    def _listed(self, rows: Tensor, precision: Precision) -> Lists:
+        """Return lists of rows by products of one precision, with the low 0 for all others where
+        the nearest can hardly be proven, so that nothing is measured."""
         own = self._points(rows, precision)
-        n_best = self.k + 1
-        if precision is TENSOR_BFLOAT16:
-            alive = self.points.half.masked_fill(~self.is_live, torch.inf)
-            best, at = triton_scan.best_columns(
-                rows, self.points.points, alive, self.geometry.sizes, n_best
-            )
-            return Proposal(best, at, own, self.points.half, self.points.reach)
-        value = own.half.new_empty(len(rows), 0)
-        index = rows.new_empty(len(rows), 0)
-        half = []
-        reach = []
+        parts = []
+        heights = []
         for columns in self._column_blocks(precision):
-            theirs = self._points(columns, precision)
+            part, height = self._listed_in_block(rows, own, columns, precision)
+            parts.append(part)
+            heights.append(height)
+        lists = Lists.of_lowest(
+            torch.cat([part.index for part in parts], 1),
+            torch.cat([part.low for part in parts], 1),
+            self.k,
+        )
+        outside = torch.stack([lists.outside, *(part.outside for part in parts)]).amin(0)
+        is_hopeless = torch.stack(heights).amin(0) >= outside
+        return Lists(lists.index, lists.low, outside.masked_fill_(is_hopeless, 0))
+
+    def _listed_in_block(
+        self, rows: Tensor, own: Points, columns: slice, precision: Precision
+    ) -> tuple[Lists, Tensor]:
+        """Return lists of the k + 1 best columns of each row in a block, by the value
+        (p·q - |p|²/2 - |q|²/2)·c/(s+c), which is -δ/4s, and the heights of the first (R,)."""
+        theirs = self._points(columns, precision)
+        sizes = self.geometry.sizes[columns]
+        own_sizes = self.geometry.sizes[rows]
+        if precision is TENSOR_BFLOAT16:
+            half = theirs.half.masked_fill(~self.is_live, torch.inf)
+            value, index = triton_scan.best_columns(rows, theirs.points, half, sizes, self.k + 1)
+        else:
             values = self._values(rows, own, columns, theirs, precision)
-            best, at = largest_columns(values, n_best, self.scratch)
-            value = torch.cat([value, best], 1)
-            index = torch.cat([index, at + columns.start], 1)
-            if columns.start:
-                value, order = value.topk(min(n_best, value.shape[1]), 1)
-                index = index.gather(1, order)
-            half.append(theirs.half)
-            reach.append(theirs.reach)
-        return Proposal(value, index, own, torch.cat(half), torch.cat(reach))
+            value, index = largest_columns(values, self.k + 1)
+        height = value.double() * (-4 * own_sizes[:, None])  # inf: no cluster
+        low = product_low(
+            height, own, own_sizes, theirs.half[index], theirs.reach[index], sizes[index], precision
+        )
+        outside = product_low(
+            height[:, -1:],
+            own,
+            own_sizes,
+            theirs.half.amax(),
+            theirs.reach.amax(),
+            sizes.amax(),
+            precision,
+        )
+        return Lists(index + columns.start, low, outside[:, 0]), height[:, 0]
 
     def _values(
         self, rows: Tensor, own: Points, columns: slice, theirs: Points, precision: Precision
@@ -297,30 +339,3 @@ class Scanner:
         is_own = (rows >= columns.start) & (rows < columns.stop)
         values[is_own.nonzero()[:, 0], rows[is_own] - columns.start] = -torch.inf
         return values
-
-    def _listed(
-        self, rows: Tensor, proposal: Proposal, precision: Precision
-    ) -> tuple[Lists, Tensor]:
-        """Return lists with lows, and which rows they may decide: where the best height is below
-        the low for clusters outside."""
-        sizes = self.geometry.sizes
-        own = proposal.own
-        n_columns = self.geometry.centroids.shape[1]
-        height = proposal.value.double() * (-4 * sizes[rows, None])  # (R, k+1), inf: no cluster
-        low = product_low(
-            height,
-            (sizes[rows, None], sizes[proposal.index]),
-            (own.half[:, None], proposal.half[proposal.index]),
-            own.reach[:, None] + proposal.reach[proposal.index],
-            n_columns,
-            precision,
-        )
-        outside = product_low(
-            height[:, -1],
-            (sizes[rows], sizes.amax()),
-            (own.half, proposal.half.amax()),
-            own.reach + proposal.reach.amax(),
-            n_columns,
-            precision,
-        )
-        return Lists.of_best(proposal.index, low, outside), height[:, 0] < outside

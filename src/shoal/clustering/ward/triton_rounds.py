@@ -20,7 +20,7 @@ from torch import Tensor
 from shoal.clustering.ward import triton_scan
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.lists import Decision
-from shoal.clustering.ward.rounds import RoundMerges
+from shoal.clustering.ward.rounds import as_merges
 
 MOST_CLUSTERS = 8192
 """Most clusters; for more, measuring all pairs takes longer than the bounds of `rounds.py`."""
@@ -84,7 +84,7 @@ def merge_all(
     next_node: int,
     decision: Decision | None = None,
     heights: Tensor | None = None,
-) -> RoundMerges:
+) -> Tensor:
     """Merge all clusters, with `nodes` (M,), in rounds; unions are numbered from `next_node`.
 
     `decision` and `heights` (M,) come from earlier rounds: the nearest of each cluster, and D at
@@ -106,7 +106,7 @@ def merge_all(
         before = n_left
         n_left = len(nodes) - int(table.counts[0])
         assert n_left < before, "no cluster is nearest to its nearest: a distance is not symmetric"
-    return table.merges
+    return as_merges(*table.made, *table.measured)
 
 
 class _Table:
@@ -138,18 +138,17 @@ class _Table:
         # merges so far, the unions of the round, and the unions plus those clusters.
         self.kept = torch.arange(n, dtype=torch.int32, device=device)
         self.counts = torch.tensor([0, n, n], dtype=torch.int32, device=device)
-        made = torch.zeros(2, n - 1, dtype=torch.int64, device=device)
-        measured = torch.zeros(2, n - 1, dtype=torch.float64, device=device)
-        self.merges = RoundMerges(made[0], made[1], measured[0], measured[1])
+        # The merges: two nodes; D and the size of the union.
+        self.made = torch.zeros(2, n - 1, dtype=torch.int64, device=device)
+        self.measured = torch.zeros(2, n - 1, dtype=torch.float64, device=device)
 
     def round(self, n_left: int) -> None:
         """Merge all mutually nearest pairs; at most `n_left` clusters are alive."""
-        merges = self.merges
         width = 1 << (self.n - 1).bit_length()
         self.kernels.pair[(1,)](
             self.nearest, self.distance, self.heights, self.sizes, self.nodes, self.role,
             self.is_dead, self.kept, self.counts,
-            merges.left, merges.right, merges.distance, merges.size, self.n, self.next_node,
+            *self.made, *self.measured, self.n, self.next_node,
             WIDTH=width, num_warps=max(4, min(16, width // 256)),
         )  # fmt: skip
         most = max(1, n_left // 2)
