@@ -112,9 +112,7 @@ def test_moved_images_are_reported_and_found_with_images(run: Run, tmp_path: Pat
             return f"{status} {server.process.communicate(timeout=HANGS_S)[1]}"
 
     note = "note: enlarged images are not available: the"
-    assert output().startswith(
-        f"400 {note} folder of the images does not exist ({tmp_path / 'photos'})"
-    )
+    assert output().startswith(f"400 {note} images are not in {tmp_path / 'photos'}")
     assert output("--images", str(moved)).startswith(
         f"400 {note} images are not in {moved}; if they were moved,"
     )

@@ -121,10 +121,10 @@ def _decided_category(state: State, row: int) -> int:
 def _cannot_links(state: State) -> dict[str, frozenset[int]]:
     """Return the cannot-links of each image, except with the category a person put it into."""
     links = {}
-    for row, rejected in sorted(state.rejected.items()):
-        today = {state.today(number) for number in rejected if number in state.records}
+    for row in sorted(state.rejected):
+        rejected = state.rejected_today(row)
         if state.status[row] in (CONFIRMED, MOVED):
-            today.discard(int(state.category[row]))
-        if today:
-            links[state.paths[row]] = frozenset(today)
+            rejected.discard(int(state.category[row]))
+        if rejected:
+            links[state.paths[row]] = frozenset(rejected)
     return links

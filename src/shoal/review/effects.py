@@ -37,11 +37,10 @@ def _decide(state: State, action: Action, seq: int) -> Change:
     for group in action.groups:
         if group.category != NO_CATEGORY or action.kind != "flag":
             state.existing(group.category)
-        elsewhere = group.rows[state.category[group.rows] != group.category]
-        if len(elsewhere):
-            path = state.paths[int(elsewhere[0])]
+        if (state.category[group.rows] != group.category).any():
+            name = state.name(group.category)
             raise Conflict(
-                f"{path}: no longer in {state.name(group.category)}; check it and try again"
+                f"{action.kind}: an image is no longer in {name}; check it and try again"
             )
     values = _values(state, action.rows, seq, status=STATUS_OF[action.kind])
     if action.kind != "reject":

@@ -12,7 +12,7 @@ import numpy as np
 from shoal.arrays import Ints
 from shoal.errors import DataError, UsageError
 from shoal.review.actions import Action
-from shoal.review.state import State
+from shoal.review.state import State, by_category
 from shoal.runs import MIXED_FROM, Run, damaged, read_vectors
 
 MAX_WITHOUT_TREE = 4_000
@@ -103,12 +103,11 @@ def _induced(merges: Ints, rows: Ints, n_leaves: int) -> Ints:
 
 def cut(linkage: Ints, rows: Ints, n_parts: int) -> list[Ints]:
     """Return the rows of each part after undoing the last `n_parts` - 1 merges, largest first."""
-    n = len(rows)
-    parent = np.arange(2 * n - 1)
-    for i in range(n - n_parts):
-        parent[linkage[i]] = n + i
-    while not np.array_equal(above := parent[parent], parent):
-        parent = above
-    roots = parent[:n]
-    parts = [rows[roots == root] for root in np.unique(roots)]
+    from scipy.cluster.hierarchy import fcluster
+
+    order = np.arange(len(linkage))
+    tree = np.column_stack([linkage, order, order]).astype(np.float64)  # only the order counts
+    labels = fcluster(tree, n_parts, "maxclust").astype(np.int64)
+    positions = by_category(labels, np.arange(len(rows)))
+    parts = [rows[part] for part in positions.values()]
     return sorted(parts, key=lambda part: (-len(part), int(part[0])))

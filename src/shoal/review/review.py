@@ -4,7 +4,6 @@ import getpass
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 
 from shoal.errors import DataError, UsageError
 from shoal.review.actions import Action, Entry, line_of, parse_action
@@ -183,8 +182,3 @@ def checked_who(by: str | None) -> str:
 def now() -> str:
     """Return the current time in UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def has_review(folder: Path) -> bool:
-    """Return whether a run folder holds a review."""
-    return (folder / FILE).is_file()

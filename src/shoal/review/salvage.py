@@ -10,7 +10,6 @@ from shoal.review.review import (
     apply_line,
     check_result,
     checked_who,
-    has_review,
     write_review,
 )
 from shoal.review.state import State
@@ -24,7 +23,7 @@ def salvage(run: Run) -> tuple[list[str], Path | None]:
     the copy is None, if no line is dropped.
     """
     log = Log(run.path / FILE)
-    if not has_review(run.path):
+    if not run.has(FILE):
         raise UsageError(f"{log.file}: does not exist, so there is nothing to salvage")
     with log.locked():
         with reading(log.file):

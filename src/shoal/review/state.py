@@ -229,11 +229,8 @@ class State:
 
     def find(self, name: str) -> int | None:
         """Return the id of the category with a name, compared in NFC form; None without one."""
-        wanted = composed(name)
-        for number, record in self.categories.items():
-            if composed(record.name) == wanted:
-                return number
-        return None
+        numbers = {composed(record.name): number for number, record in self.categories.items()}
+        return numbers.get(composed(name))
 
     def is_second_rejected(self, row: int) -> bool:
         """Return whether an image was rejected from its second category."""
@@ -320,9 +317,8 @@ def _cannot_links(run: Run, state: State) -> dict[int, frozenset[int]]:
     try:
         rejected = {}
         for path, ids in run.json("changes")["cannot_links"].items():
-            remaining = frozenset(map(int, ids)).intersection(state.records)
-            if path in state.row_of and remaining:
-                rejected[state.row_of[path]] = remaining
+            if path in state.row_of:
+                rejected[state.row_of[path]] = frozenset(map(int, ids)) & state.records.keys()
         return rejected
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(

@@ -103,7 +103,7 @@ class PageHandlers:
             state = self.review.state
             who = self._who(request.query_params.get("by"))
             entries = state.entries[-page_data.MAX_ENTRIES :]
-            facts = {
+            facts = page_data.changes(self.review, state.seq, who) | {
                 "version": _version(run, self.originals.root),
                 "title": shown(run.path.resolve().name),
                 "n_images": len(state),
@@ -121,10 +121,7 @@ class PageHandlers:
                 "originals_missing": self.originals.missing,
                 "categories": page_data.categories(self.review),
                 "not_applied": [shown(text) for text in self.not_applied[: page_data.MAX_ENTRIES]],
-                "seq": state.seq,
-                "distinct": sorted(state.distinct),
                 "entries": [page_data.entry_fields(state, entry) for entry in entries],
-                **page_data.undo_and_redo(state, who),
             }
             return _json(facts)
 
@@ -200,7 +197,7 @@ class PageHandlers:
 
     def parts(self, request: Request) -> Response:
         """Return the parts into which a category can be split."""
-        n_parts = number(request.query_params.get("parts"))
+        n_parts = number(request.query_params.get("parts", ""))
         return _json(self.search.parts(self._category(request), n_parts))
 
     def paths(self, request: Request) -> Response:
@@ -209,14 +206,11 @@ class PageHandlers:
 
     def map(self, request: Request) -> Response:
         """Return the positions of a sample of images on the map, by `layout` or the best known."""
-        layout = request.query_params.get("layout")
-        if layout == "tsne":
-            return _json(self.positions.tsne)
-        return _json(self.positions.pca if layout == "pca" else self.positions.best)
+        return _json(self.positions.layout(request.query_params.get("layout", "")))
 
     async def changes(self, request: Request) -> Response:
         """Return what changed after action `since`; wait for a change unless `now` is given."""
-        since = number(request.query_params.get("since"))
+        since = number(request.query_params.get("since", ""))
         clock = asyncio.get_running_loop().time
         until = clock()
         if "now" not in request.query_params:
@@ -272,7 +266,7 @@ class PageHandlers:
         return rows[0]
 
     def _category(self, request: Request) -> int:
-        category = number(request.query_params.get("category"))
+        category = number(request.query_params.get("category", ""))
         if category not in self.review.state.categories:
             raise UsageError(f"category {category}: does not exist")
         return category

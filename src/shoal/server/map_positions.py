@@ -28,34 +28,30 @@ class MapPositions:
         self._lock = threading.Lock()
         self._tsne: Layout | None = None
 
-    @property
-    def best(self) -> Layout:
-        """The layout by t-SNE if it was computed, here or by `shoal report --tsne`, else by PCA."""
-        return self._tsne or self._cached or self.pca
+    def layout(self, name: str) -> Layout:
+        """Return the layout pca or tsne, or else the one by t-SNE if it is known.
 
-    @cached_property
-    def pca(self) -> Layout:
-        """The layout by the first two principal components."""
-        from shoal.report.map import principal_components
-
-        points = principal_components(self._search.vectors[self._rows], 2)
-        return _scaled(self._rows, points, "pca")
-
-    @property
-    def tsne(self) -> Layout:
-        """The layout by t-SNE, which takes seconds to compute for hundreds of images, and half a
-        minute for thousands; PCA for fewer than three."""
+        t-SNE takes seconds to compute for hundreds of images, and half a minute for thousands; for
+        fewer than three, and until it is known, the layout is by PCA.
+        """
         from shoal.report.map import TSNE_DIMENSIONS, principal_components, tsne
 
+        self._tsne = self._tsne or self._stored
+        wants_pca = name == "pca" or len(self._rows) < MIN_TSNE
+        if wants_pca or (name != "tsne" and self._tsne is None):
+            return self._pca
         with self._lock:
-            if self._tsne is None:
-                self._tsne = self._cached
-            if self._tsne is None and len(self._rows) < MIN_TSNE:
-                self._tsne = self.pca
             if self._tsne is None:
                 x = principal_components(self._search.vectors[self._rows], TSNE_DIMENSIONS)
                 self._tsne = _scaled(self._rows, tsne(x), "tsne")
             return self._tsne
+
+    @cached_property
+    def _pca(self) -> Layout:
+        from shoal.report.map import principal_components
+
+        points = principal_components(self._search.vectors[self._rows], 2)
+        return _scaled(self._rows, points, "pca")
 
     @cached_property
     def _rows(self) -> Ints:
@@ -64,7 +60,7 @@ class MapPositions:
         return stratified(self._search.review.state.category_ids, TSNE_IMAGES)
 
     @cached_property
-    def _cached(self) -> Layout | None:
+    def _stored(self) -> Layout | None:
         """The layout that a report has stored in the run."""
         from shoal.report.map import cached_layouts
 

@@ -93,6 +93,7 @@ def changes(review: Review, since: int, by: str) -> dict[str, object]:
     with review.lock:
         state = review.state
         since = max(0, since)
+        own = {"undo": state.last_done(by), "redo": state.last_undone(by)}
         later = state.changes[since:]
         rows = np.unique(np.concatenate([Change().rows, *(change.rows for change in later)]))
         touched = {number for change in later for number in change.records}
@@ -106,14 +107,8 @@ def changes(review: Review, since: int, by: str) -> dict[str, object]:
             "gone": [number for number in touched if number not in state.records],
             "entries": [entry_fields(state, entry) for entry in new_entries],
             "distinct": sorted(state.distinct),
-            **undo_and_redo(state, by),
+            **{kind: describe(state, state.entry(seq)) if seq else "" for kind, seq in own.items()},
         }
-
-
-def undo_and_redo(state: State, by: str) -> dict[str, str]:
-    """Return descriptions of the actions that a person can undo and redo; empty for none."""
-    targets = {"undo": state.last_done(by), "redo": state.last_undone(by)}
-    return {kind: describe(state, state.entry(seq)) if seq else "" for kind, seq in targets.items()}
 
 
 def entry_fields(state: State, entry: Entry) -> dict[str, object]:

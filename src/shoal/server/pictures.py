@@ -78,14 +78,10 @@ class Originals:
             return ""
         if self.root is None:
             return "" if self._has_thumbnails else NO_FILES
-        folder = shown(str(self.root))
-        if not self.is_available:
-            return f"the folder of the images does not exist ({folder}); {MOVED}"
         some = self.paths[:: max(1, len(self.paths) // N_CHECKED)]
-        files = [Path(split_file(f"{self.root}/{path}")[0]) for path in some]
-        if files and not any(file.is_file() for file in files):
-            return f"the images are not in {folder}; {MOVED}"
-        return ""
+        if any(Path(split_file(f"{self.root}/{path}")[0]).is_file() for path in some):
+            return ""
+        return f"the images are not in {shown(str(self.root))}; {MOVED}"
 
     def file(self, row: int) -> Path:
         """Return the file of a row; refuse one outside the folder of the collection."""
@@ -107,14 +103,11 @@ class Originals:
         from shoal.data.pixels.decoding import Unreadable, image_size
 
         image, _ = split_name(self.paths[row])
-        found = {}
-        for other, path in enumerate(self.paths):
-            if path.startswith(image):
-                file, box = split_name(path)
-                if file == image and box is not None:
-                    found[other] = box
+        near = [row for row, path in enumerate(self.paths) if path.startswith(image)]
+        names = {other: split_name(self.paths[other]) for other in near}
+        boxes = {other: box for other, (file, box) in names.items() if file == image and box}
         try:
-            return image_size(split_file(str(self.file(row)))[0]), found
+            return image_size(split_file(str(self.file(row)))[0]), boxes
         except Unreadable as error:
             raise DataError(f"the original cannot be shown: {error}") from error
 

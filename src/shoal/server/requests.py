@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -14,13 +14,11 @@ from shoal.review.actions import UNREADABLE, Action, parse_action
 from shoal.review.effects import STATUS_OF
 from shoal.review.state import State
 from shoal.review.verbs import decision
-from shoal.runs import NO_CATEGORY
 
 MAX_ROWS = 256
 """Maximum number of images per request."""
 
 SEPARATORS = re.compile(r"[\s_-]+")
-NUMBER = re.compile(r"-?[0-9]{1,11}")
 
 
 def row_numbers(text: str, n_images: int) -> list[int]:
@@ -31,11 +29,12 @@ def row_numbers(text: str, n_images: int) -> list[int]:
     return rows
 
 
-def number(text: str | None) -> int:
+def number(text: str) -> int:
     """Return the integer of a query."""
-    if text is None or not NUMBER.fullmatch(text):
-        raise UsageError(f"found {str(text)[:20]!r}, expected an integer")
-    return int(text)
+    try:
+        return int(text)
+    except ValueError as error:
+        raise UsageError(f"found {text[:20]!r}, expected an integer") from error
 
 
 def requested_action(state: State, request: Mapping[str, Any], who: str) -> Action:
@@ -55,7 +54,7 @@ def requested_action(state: State, request: Mapping[str, Any], who: str) -> Acti
             return decision(state, kind, _rows(state, request["images"]))
         if kind == "create":
             fields["category"] = state.next_id
-        if kind == "split" and isinstance(request["parts"], list):
+        if kind == "split":
             fields["parts"] = [
                 {**part, "category": number}
                 for number, part in enumerate(request["parts"], start=state.next_id)
@@ -63,12 +62,7 @@ def requested_action(state: State, request: Mapping[str, Any], who: str) -> Acti
         action = parse_action(kind, fields, partial(_rows, state))
     except (KeyError, TypeError) as error:
         raise UsageError(f"{kind[:40]}: {UNREADABLE} ({error})") from error
-    if kind == "create":
-        _check_names(state, [action.name])
-    if kind == "rename":
-        _check_names(state, [action.name], renamed=action.category)
-    if kind == "split":
-        _check_names(state, [group.name for group in action.groups])
+    _check_names(state, action)
     if kind in ("assign", "refuse", "split") and not all(
         len(group.rows) for group in action.groups
     ):
@@ -76,15 +70,15 @@ def requested_action(state: State, request: Mapping[str, Any], who: str) -> Acti
     return action
 
 
-def _check_names(state: State, names: Sequence[str], renamed: int = NO_CATEGORY) -> None:
-    """Refuse names that differ from those of other categories, or from each other, only in case,
-    spaces, hyphens or underscores; the page has the same rule."""
+def _check_names(state: State, action: Action) -> None:
+    """Refuse new names that differ from those of other categories, or from each other, only in
+    case, spaces, hyphens or underscores; the page has the same rule."""
     taken = {
         _folded(record.name): record.name
         for number, record in state.categories.items()
-        if number != renamed
+        if action.kind != "rename" or number != action.category
     }
-    for name in names:
+    for name in filter(None, [action.name, *(group.name for group in action.groups)]):
         existing = taken.setdefault(_folded(name), name)
         if existing != name:
             raise UsageError(f"{name}: differs too little from {existing}; choose another name")

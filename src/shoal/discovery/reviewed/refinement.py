@@ -27,7 +27,7 @@ from shoal.files import AnyPath
 from shoal.review.decisions import Decisions, decisions_of
 from shoal.review.log import FILE
 from shoal.review.replay import replay_onto, replay_review
-from shoal.review.review import Review, checked_who, has_review
+from shoal.review.review import Review, checked_who
 from shoal.review.state import State
 from shoal.runs import Run, read_assignment_columns
 from shoal.words import count, first_few
@@ -54,7 +54,7 @@ class Refinement:
                 f"{run.path}: the run was made from precomputed embeddings, so it has no encoder "
                 "to train; run `shoal cluster` again with the labels of `shoal export --to csv`"
             )
-        if not has_review(run.path):
+        if not run.has(FILE):
             raise UsageError(
                 f"{run.path}: found no review ({FILE}); review it with `shoal review {run.path}`"
             )
@@ -76,7 +76,7 @@ class Refinement:
         if out.resolve() == self.run.path.resolve():
             raise UsageError(f"{out}: this is the reviewed run itself; choose another --out")
         is_continued = resume or (Run(out).is_finished and not force)
-        if has_review(out) and not is_continued:
+        if Run(out).has(FILE) and not is_continued:
             raise UsageError(
                 f"{out}: the folder has a review of its own ({FILE}); move it away, or choose "
                 "another --out"
@@ -245,7 +245,7 @@ class Refinement:
             "changed_labels": self.changed_labels(labels),
         }
         run.write_json("changes", changes)
-        if not has_review(run.path):  # it exists if this process was killed here before
+        if not run.has(FILE):  # it exists if this process was killed here before
             replay_review(log, run, by=checked_who(None), ids=ids)
         used = count(changes["n_decided"], "labeled image")
         if became_known := changes["became_known"]:
