@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import mimetypes
+import threading
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -89,6 +90,12 @@ class PageHandlers:
         self.originals = originals
         self.search = Search(review)
         self.positions = MapPositions(self.search)
+        threading.Thread(target=self._prepare, daemon=True).start()
+
+    def _prepare(self) -> None:
+        """Compute what the page and the first action need while the browser loads the page."""
+        state = self.review.state
+        _ = state.typical_order, state.checksum
 
     def page(self, _request: Request) -> Response:
         """Return the page, which contains nothing of the run."""
