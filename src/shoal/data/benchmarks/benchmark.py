@@ -1,6 +1,5 @@
 """A benchmark ready for use: a collection without hidden labels, and the truth for evaluation."""
 
-import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +16,7 @@ from shoal.data.benchmarks.split import ClassSplit, load_split
 from shoal.data.collection import Collection, Truth
 from shoal.data.readers.folders import check_folder
 from shoal.data.splits import known_novel_split
+from shoal.data.storage.addresses import Location
 from shoal.errors import DataError, UnknownName
 from shoal.words import first_few
 
@@ -39,9 +39,7 @@ class Benchmark:
         return self.split.n_classes
 
 
-def read_benchmark(
-    name: str, root: str | os.PathLike[str], *, part: Part = "train", seed: int = 0
-) -> Benchmark:
+def read_benchmark(name: str, root: Location, *, part: Part = "train", seed: int = 0) -> Benchmark:
     """Read a benchmark from one of its layouts under `root`.
 
     With seed 0 and the official order of images, the labeled images are exactly those of the

@@ -3,7 +3,6 @@ the published ones, write an index."""
 
 import csv
 import io
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from shoal.data.benchmarks.official_images import OfficialImages, find_layout, r
 from shoal.data.benchmarks.published_facts import PARTS, Part, get_facts
 from shoal.data.benchmarks.split import load_split
 from shoal.data.readers.folders import check_folder
+from shoal.data.storage.addresses import Location
 from shoal.errors import DataError
 from shoal.files import write_text
 
@@ -84,7 +84,7 @@ class Verification:
         return asdict(self)
 
 
-def verify(name: str, root: str | os.PathLike[str]) -> Verification:
+def verify(name: str, root: Location) -> Verification:
     """Look for both parts of a benchmark under `root`; read lists and names, decode no image."""
     folder = check_folder(root)
     parts = tuple(_verify_part(name, folder, part) for part in PARTS)
@@ -134,7 +134,7 @@ def _compare_counts(name: str, official: OfficialImages, part: Part) -> tuple[di
     )
 
 
-def prepare(name: str, root: str | os.PathLike[str]) -> Verification:
+def prepare(name: str, root: Location) -> Verification:
     """Verify a benchmark, index its training part, and list what to download.
 
     The index `<name>-train.csv` (path, label; no label for unlabeled images) is written if the

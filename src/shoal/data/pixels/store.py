@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,7 +27,6 @@ from shoal.boxes import split_file
 from shoal.data.storage.addresses import as_address
 from shoal.errors import ShoalError
 from shoal.files import write_text
-from shoal.words import count
 
 VERSION = 1
 """Version of the decoding; a new one invalidates cached pixels."""
@@ -131,20 +129,6 @@ def locked(folder: Path) -> Iterator[None]:
         lock = FileLock(folder / "lock").acquire()
     with lock:
         yield
-
-
-def make_room(folder: Path, index: Index, n_new: int, size: int) -> None:
-    """Prepare to append `n_new` rows, and check that the disk has space for them."""
-    with explained(folder):
-        remove_leftovers(folder, index, read_index(folder, size))
-        (folder / index.data).touch()
-        free = shutil.disk_usage(folder).free
-    need = n_new * row_bytes(size)
-    if need > free:
-        raise ShoalError(
-            f"pixel cache {folder}: {count(n_new, 'image')} need {need / 1e6:,.1f} MB, but "
-            f"{free / 1e6:,.1f} MB are free; free some space, or set SHOAL_CACHE to another disk"
-        )
 
 
 def remove_leftovers(folder: Path, *used: Index) -> None:

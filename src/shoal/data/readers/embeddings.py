@@ -27,7 +27,6 @@ from shoal.data.readers.labels import (
     encode,
     label_rows,
     name_finder,
-    similar_classes,
 )
 from shoal.data.readers.numpy_files import Array, load_arrays, one_per_row
 from shoal.data.readers.tables import (
@@ -131,7 +130,6 @@ def read_embeddings(
         labels=labels,
         classes=classes,
         rows=order,
-        notes=tuple(similar_classes(classes)),
     )
 
 
@@ -290,5 +288,4 @@ def label_embeddings(
         allow_missing=allow_missing,
     )
     labels, classes = encode([named.get(name) for name in embeddings.names])
-    notes += similar_classes(classes)
     return replace(embeddings, labels=labels, classes=classes, notes=tuple(notes))

@@ -127,21 +127,6 @@ def encode(names: Sequence[str | None]) -> tuple[Ints, tuple[str, ...]]:
     return np.array([position[name] for name in names], dtype=np.int64), classes
 
 
-def similar_classes(classes: Sequence[str]) -> list[str]:
-    """Return a note about class names that differ only in case, spaces or Unicode form, if any."""
-    first: dict[str, str] = {}
-    pairs = []
-    for name in classes:
-        folded = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
-        twin = first.setdefault(folded, name)
-        if twin != name:
-            pairs.append(f"{twin!r} and {name!r}")
-    if not pairs:
-        return []
-    some = first_few(pairs, separator="; ")
-    return [f"categories that differ only in case, spaces or Unicode form: {some}"]
-
-
 def name_finder(names: Sequence[str]) -> Callable[[Sequence[str]], str | None]:
     """Return a function that finds the first of some spellings among the names, or None.
 

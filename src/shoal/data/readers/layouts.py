@@ -34,7 +34,6 @@ from shoal.data.readers.labels import (
     encode,
     image_finder,
     label_rows,
-    similar_classes,
 )
 from shoal.data.readers.shards import is_shards, read_shards
 from shoal.data.readers.tables import (
@@ -216,7 +215,6 @@ def _read_list(source: Source, labels: Labels, options: ReadOptions) -> Collecti
         classes,
         images=source if isinstance(source, np.ndarray) else items,
         layout="images in memory",
-        notes=tuple(similar_classes(classes)),
     )
 
 
@@ -515,7 +513,7 @@ def _build(listing: Listing, labels: ClassOf | None, layout: str) -> Collection:
         root=None if listing.stored else Path(listing.root),
         stored=listing.stored,
         layout=layout,
-        notes=(*listing.notes, *similar_classes(classes)),
+        notes=tuple(listing.notes),
         folders=listing.folders,
         left_out=tuple(sorted(listing.left_out.items())),
     )
