@@ -140,7 +140,7 @@ def test_a_file_with_two_labels_is_refused_with_both_places(make_images: Make) -
     table = write(root / "t.csv", "path,label\na.png,cat\n./a.png,dog\n")
     with pytest.raises(DataError, match=r"t.csv, line 3: 'a.png' .* t.csv, line 2"):
         read_collection(root, table)
-    with pytest.raises(DataError, match=r"item 1: .*a.png' .* item 0"):
+    with pytest.raises(DataError, match=r"path 1: .*a.png' .* path 0"):
         read_collection([root / "a.png", root / "a.png"], ["cat", "dog"])
 
 
@@ -254,7 +254,7 @@ def test_a_label_that_is_none_is_refused_wherever_it_stands(
     for source, labels, place in (
         (images, table, "labels.jsonl, line 2:"),
         (images, rows, "the mapping, entry 1:"),
-        ([images / name for name in rows], [*rows.values()], "the list, item 1:"),
+        ([images / name for name in rows], [*rows.values()], "the list, path 1:"),
     ):
         with refused(place):
             read_collection(source, labels)

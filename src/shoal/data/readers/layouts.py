@@ -193,7 +193,7 @@ def _read_list(source: Source, labels: Labels, options: ReadOptions) -> Collecti
             f"images and labels: found {len(items):,} and {len(cells):,}, expected at least one "
             "image, and a label for each"
         )
-    table = Table("the list", None, {}, range(len(items)), unit="item")
+    table = Table("the list", None, {}, range(len(items)), unit="path")
     if isinstance(items[0], str | os.PathLike):
         return _read_files(table, items, cells, [], options)
     refuse_boxes(options.boxes, has_files=False)
