@@ -23,6 +23,7 @@ from shoal.data.pixels.store import (
     explained,
     file_state,
     locked,
+    make_room,
     open_rows,
     read_index,
     remove_leftovers,
@@ -174,10 +175,8 @@ def load_pixels(
                 index = Index()
             pending = _pending(names, states, index)
             if pending:
+                make_room(folder, index, len(pending), size)
                 job = DecodingJob(folder / index.data, index.n_rows, size)
-                with explained(folder):
-                    remove_leftovers(folder, index, read_index(folder, size))
-                    job.data.touch()
                 failed |= _decode(collection, pending, states, index, job, n_workers, report)
                 remove_leftovers(folder, index)
     report(len(names), len(names))

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -129,6 +130,15 @@ def locked(folder: Path) -> Iterator[None]:
         lock = FileLock(folder / "lock").acquire()
     with lock:
         yield
+
+
+def make_room(folder: Path, index: Index, n_new: int, size: int) -> None:
+    """Prepare to append `n_new` rows, and check that the disk has space for them."""
+    with explained(folder):
+        remove_leftovers(folder, index, read_index(folder, size))
+        (folder / index.data).touch()
+        if shutil.disk_usage(folder).free < n_new * row_bytes(size):
+            raise OSError(errno.ENOSPC, f"{n_new:,} images need {n_new * row_bytes(size):,} bytes")
 
 
 def remove_leftovers(folder: Path, *used: Index) -> None:
