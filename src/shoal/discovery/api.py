@@ -235,10 +235,11 @@ def prepare(
     The default recipe depends on the device.
     """
     refinement = None
+    chosen_device = choose_device(device)
     if review is None:
         folder = source.default_folder if out is None else Path(out)
         recipe = GPU_RECIPE
-        if choose_device(device).type == "cpu":
+        if chosen_device.type == "cpu":
             recipe = CPU_RECIPE
         started = Run(folder)
         if started.has("config.yaml") and not force:  # it may have been started on another device
@@ -257,7 +258,7 @@ def prepare(
         collection=collection,
         settings=chosen,
         run=Run(folder),
-        device=choose_device(device),
+        device=chosen_device,
         resume=resume,
         force=force,
         tensorboard=tensorboard,

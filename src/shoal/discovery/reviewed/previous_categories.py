@@ -104,11 +104,7 @@ def continue_categories(
     apart = _rejected(collection, previous)
     nearest = _nearest_ids(whitened(discovery.embeddings), ids, is_labeled, apart)
     ids = np.where(is_labeled | is_new, ids, nearest)
-    categories = {
-        name: int(number)
-        for name, number, new in zip(collection.names, ids, is_new, strict=True)
-        if not new
-    }
+    categories = {collection.names[row]: int(ids[row]) for row in np.flatnonzero(~is_new)}
     unlinked = discovery.clusters if discovery.unlinked is None else discovery.unlinked
     numbers, clusters = np.unique(ids, return_inverse=True)
     continued = replace(
