@@ -6,6 +6,7 @@ action in effect depends on it.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -207,11 +208,12 @@ def _redo(state: State, action: Action, _seq: int) -> Change:
     if of not in state.undone:
         raise UsageError(f"action {of}: not undone, so it cannot be redone")
     before = state.before(of)
-    owners = {c: record.owner for c, record in before.records.items() if record is not None}
-    now = {c: state.records[c].owner for c in owners if c in state.records}
-    is_same = np.array_equal(state.owner[before.rows], before.values[3])
-    is_same &= all(state.notes[row] == text for row, text in before.notes.items())
-    if not is_same or owners != now:
+    is_same = (
+        np.array_equal(state.owner[before.rows], before.values[3])
+        and all(state.notes[row] == text for row, text in before.notes.items())
+        and all(state.records.get(c) == record for c, record in before.records.items())
+    )
+    if not is_same:
         raise Conflict(f"redo of {state.describe(of)}: its images or categories have changed since")
     return EFFECTS[undone.kind](state, undone, of)
 
@@ -236,11 +238,10 @@ EFFECTS: dict[str, Callable[[State, Action, int], Change]] = {
 
 def _check_names(state: State, change: Change) -> None:
     """Refuse a change that would give two categories the same name."""
-    names = {record.name: c for c, record in state.categories.items() if c not in change.records}
-    for category, record in change.records.items():
-        if record is None or record.merged_into is not None:
-            continue
-        if names.setdefault(record.name, category) != category:
+    present = (state.records | change.records).values()
+    counts = Counter(r.name for r in present if r is not None and r.merged_into is None)
+    for record in change.records.values():
+        if record is not None and counts[record.name] > 1:
             raise UsageError(
                 f"{record.name}: another category has this name; merge them, or choose another"
             )

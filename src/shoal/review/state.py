@@ -156,10 +156,9 @@ class State:
 
     def last_done(self, by: str) -> int | None:
         """Return the last action of a person that is in effect; None without one."""
-        for entry in reversed(self.entries):
-            if entry.by == by and not entry.action.of and entry.seq not in self.undone:
-                return entry.seq
-        return None
+        own = (entry for entry in reversed(self.entries) if entry.by == by)
+        done = (e.seq for e in own if not e.action.of and e.seq not in self.undone)
+        return next(done, None)
 
     def last_undone(self, by: str) -> int | None:
         """Return the action that a person has undone last and can redo.

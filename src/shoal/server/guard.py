@@ -60,9 +60,9 @@ class Access:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach the server."""
-        if _is_address(self.host):
-            return ipaddress.ip_address(self.host).is_loopback
-        return self.host == "localhost"
+        if self.host == "localhost":
+            return True
+        return _is_address(self.host) and ipaddress.ip_address(self.host).is_loopback
 
     @property
     def asks_who(self) -> bool:

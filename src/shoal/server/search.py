@@ -97,11 +97,10 @@ class Search:
             x = unit(np.asarray(vectors[rows], np.float32))
             for start in range(0, len(rows), COMPARED_ROWS):
                 block = x[start : start + COMPARED_ROWS] @ x.T
-                at = np.arange(len(block))
-                block[at, start + at] = 0  # an image is not its own duplicate
-                best = block.argmax(axis=1)
-                nearest[rows[start + at]] = rows[best]
-                similarity[rows[start + at]] = block[at, best]
+                np.fill_diagonal(block[:, start:], 0)  # an image is not its own duplicate
+                compared = rows[start : start + COMPARED_ROWS]
+                nearest[compared] = rows[block.argmax(axis=1)]
+                similarity[compared] = block.max(axis=1)
         found = np.flatnonzero(similarity >= NEAR_DUPLICATE)
         pairs = coo_array((np.ones(len(found)), (found, nearest[found])), (len(ids), len(ids)))
         n_groups, group = connected_components(pairs, directed=False)
