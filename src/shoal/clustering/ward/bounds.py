@@ -47,9 +47,6 @@ TINY = 1e-290
 """More than underflow can take from a sum of squares (rows are scaled to a largest entry between
 1/2 and 1)."""
 
-N_MIDDLE = 255
-"""Sample size of the median of the centroids."""
-
 KAPPA = 16 * 2.0**-53
 """Upper bound of the rounding of a union's centroid, relative to the lengths of its parts'."""
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.sums import halving_sum
-from shoal.clustering.ward.bounds import N_MIDDLE, weight
+from shoal.clustering.ward.bounds import weight
 from shoal.clustering.workers import Scratch
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
@@ -24,11 +24,6 @@ class Geometry:
         self.sizes = sizes
         self._scratch = Scratch(centroids.device)
         self.step = max(1, CHUNK_ELEMENTS[centroids.device.type] // centroids.shape[1])
-
-    def middle(self) -> Tensor:
-        """Return a point (D,) amid the centroids that outliers do not move: the median of a
-        sample."""
-        return self.centroids[:: max(1, len(self.centroids) // N_MIDDLE)].median(0).values
 
     def distances(self, rows: Tensor, others: Tensor) -> Tensor:
         """Return the squared Ward heights D (E,) of the pairs (rows[e], others[e]), symmetric to

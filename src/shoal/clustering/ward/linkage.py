@@ -199,7 +199,9 @@ def _merges(
     n_columns = geometry.centroids.shape[1]
     device = nodes.device
     if triton_rounds.can_merge(device, len(nodes), n_columns, room):
-        merges.append(triton_rounds.merge_all(geometry, nodes, next_node))
+        merges.append(
+            triton_rounds.merge_all(geometry, nodes, next_node, torch.zeros_like(geometry.sizes))
+        )
     elif len(nodes) > 1:
         k = N_LISTED[device.type]
         if lists is None:
@@ -215,7 +217,7 @@ def _merges(
                 rounds.close_gaps()
                 merges.append(
                     triton_rounds.merge_all(
-                        geometry, rounds.nodes, rounds.next_node, scanner.decision, rounds.heights
+                        geometry, rounds.nodes, rounds.next_node, rounds.heights, scanner.decision
                     )
                 )
                 break

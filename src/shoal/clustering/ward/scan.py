@@ -52,6 +52,9 @@ bounds."""
 MEASURED_BYTES = 128
 """Memory per pair of a row and a cluster when single lows are computed and measured."""
 
+N_MIDDLE = 255
+"""Sample size of the median of the centroids."""
+
 FEW = {"cpu": 400, "cuda": 2048}
 """Clusters up to which comparing all of them in float64 costs less than lists."""
 
@@ -90,7 +93,9 @@ class Scanner:
         """Lows for all other clusters, from the distance of the nearest."""
         slots = torch.arange(self.n_live, device=device)
         self.decision = Decision(slots, self.floors.clone())
-        self.center = geometry.middle()
+        every = max(1, self.n_live // N_MIDDLE)
+        # A point amid the centroids that outliers do not move.
+        self.center = geometry.centroids[::every].median(0).values
         self._store_points()
 
     def _store_points(self) -> None:
@@ -276,29 +281,25 @@ class Scanner:
         return [slice(start, min(start + width, n)) for start in range(0, n, width)]
 
     def _listed(self, rows: Tensor, precision: Precision) -> Lists:
-        """Return lists of rows by products of one precision, with the low 0 for all others where
-        the nearest can hardly be proven, so that nothing is measured."""
+        """Return lists of rows by products of one precision."""
         own = self._points(rows, precision)
-        parts = []
-        heights = []
-        for columns in self._column_blocks(precision):
-            part, height = self._listed_in_block(rows, own, columns, precision)
-            parts.append(part)
-            heights.append(height)
+        parts = [
+            self._listed_in_block(rows, own, columns, precision)
+            for columns in self._column_blocks(precision)
+        ]
         lists = Lists.of_lowest(
             torch.cat([part.index for part in parts], 1),
             torch.cat([part.low for part in parts], 1),
             self.k,
         )
         outside = torch.stack([lists.outside, *(part.outside for part in parts)]).amin(0)
-        is_hopeless = torch.stack(heights).amin(0) >= outside
-        return Lists(lists.index, lists.low, outside.masked_fill_(is_hopeless, 0))
+        return Lists(lists.index, lists.low, outside)
 
     def _listed_in_block(
         self, rows: Tensor, own: Points, columns: slice, precision: Precision
-    ) -> tuple[Lists, Tensor]:
+    ) -> Lists:
         """Return lists of the k + 1 best columns of each row in a block, by the value
-        (p·q - |p|²/2 - |q|²/2)·c/(s+c), which is -δ/4s, and the heights of the first (R,)."""
+        (p·q - |p|²/2 - |q|²/2)·c/(s+c), which is -δ/4s."""
         theirs = self._points(columns, precision)
         sizes = self.geometry.sizes[columns]
         own_sizes = self.geometry.sizes[rows]
@@ -321,7 +322,7 @@ class Scanner:
             sizes.amax(),
             precision,
         )
-        return Lists(index + columns.start, low, outside[:, 0]), height[:, 0]
+        return Lists(index + columns.start, low, outside[:, 0])
 
     def _values(
         self, rows: Tensor, own: Points, columns: slice, theirs: Points, precision: Precision

@@ -82,23 +82,21 @@ def merge_all(
     geometry: Geometry,
     nodes: Tensor,
     next_node: int,
+    heights: Tensor,
     decision: Decision | None = None,
-    heights: Tensor | None = None,
 ) -> Tensor:
     """Merge all clusters, with `nodes` (M,), in rounds; unions are numbered from `next_node`.
 
-    `decision` and `heights` (M,) come from earlier rounds: the nearest of each cluster, and D at
-    which it was made.
+    `heights` (M,) are the D at which the clusters were made; `decision`, from earlier rounds, is
+    the nearest of each.
     """
-    table = _Table(geometry, nodes, next_node)
+    table = _Table(geometry, nodes, next_node, heights)
     table.measure(len(nodes))
     if decision is None:
         table.find_nearest()
     else:
         table.nearest.copy_(decision.nearest)
         table.distance.copy_(decision.distance)
-    if heights is not None:
-        table.heights.copy_(heights)
     n_left = len(nodes)
     while n_left > 1:
         for _ in range(ROUNDS_AT_ONCE):
@@ -112,7 +110,7 @@ def merge_all(
 class _Table:
     """The state that the kernels share: D (M, M), inf on the diagonal, and the clusters."""
 
-    def __init__(self, geometry: Geometry, nodes: Tensor, next_node: int) -> None:
+    def __init__(self, geometry: Geometry, nodes: Tensor, next_node: int, heights: Tensor) -> None:
         from shoal.clustering.ward import table_kernels
 
         self.kernels = table_kernels
@@ -131,7 +129,7 @@ class _Table:
         self.distances = torch.empty(n, n, dtype=torch.float64, device=device)
         self.nearest = torch.arange(n, dtype=torch.int32, device=device)
         self.distance = torch.full((n,), torch.inf, dtype=torch.float64, device=device)
-        self.heights = torch.zeros(n, dtype=torch.float64, device=device)
+        self.heights = heights.clone()
         self.role = torch.ones(n, dtype=torch.int32, device=device)  # as if each were a union
         self.is_dead = torch.zeros(n, dtype=torch.int32, device=device)
         # `kept`: the unions of a round, then the clusters whose nearest is gone. `counts`: all
