@@ -220,7 +220,7 @@ def without_slow_parts(
     monkeypatch.setattr("shoal.data.pixels.workers.WorkerPool", ThreadPool)
     for module in ("categories", "curves"):
         monkeypatch.setattr(f"shoal.report.figures.{module}.new_figure", NoFigure)
-    monkeypatch.setattr("shoal.report.figures.style._house_style", nullcontext)
+    monkeypatch.setattr("matplotlib.rc_context", nullcontext)
     drawn = Markup('<svg class="plot" role="img" aria-label="{}"></svg>')
     monkeypatch.setattr(
         "shoal.report.page.inline_svg", lambda figure, name, words: drawn.format(words)

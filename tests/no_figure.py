@@ -27,3 +27,6 @@ class NoFigure:
         return 0.0, 1.0
 
     get_ylim = get_xlim
+
+    def transform(self, values: list[float]) -> list[float]:
+        return values

@@ -85,8 +85,8 @@ def training_curves(run: Run) -> Figure:
             "not used: not significantly better", loc="right", fontsize=8.5, color=INK, pad=14
         )
     snapshots = [row["epoch"] for row in metrics if row.get("is_best")][-1:]
-    for axes, label in zip(panels, labels, strict=True):
-        plain(axes)
+    for index, label in enumerate(labels):
+        axes = plain(panels[index])
         for key, name, style, color in measured[label]:
             epochs, values = _points(metrics, key)
             marker = "o" if len(epochs) < 30 else ""
@@ -95,7 +95,7 @@ def training_curves(run: Run) -> Figure:
             axes.margins(y=0.22)  # room for the legend
             axes.legend(frameon=False, fontsize=8, labelcolor=MUTED, ncols=3, loc="upper right")
         for epoch in snapshots:
-            _mark(axes, epoch, f"snapshot: epoch {epoch}" if axes is panels[0] else "")
+            _mark(axes, epoch, f"snapshot: epoch {epoch}" if index == 0 else "")
         axes.set_ylabel(label, fontsize=8)
     panels[-1].set_xlabel("epoch")
     panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
