@@ -85,5 +85,5 @@ def test_settings_survive_yaml_and_differences_are_listed(tmp_path) -> None:
     assert load_settings(ComparisonSettings, file) == found
     other = choose_comparison("cms,gcd", epochs=4)
     assert differences(other, found) == [
-        f"methods[{i}].{name}.training.epochs: 4, was 3" for i, name in ((1, "cms"), (2, "gcd"))
+        f"methods.{i}.{name}.training.epochs: 4, was 3" for i, name in ((1, "cms"), (2, "gcd"))
     ]
