@@ -38,8 +38,8 @@ class Membership:
 
 def other_neighbors(points: Tensor, n_neighbors: int) -> Neighbors:
     """Return the neighbors of every row of `points` (N, D) among the others."""
-    own = torch.arange(len(points), device=points.device)
-    return k_nearest(points, points, min(n_neighbors, len(points) - 1), exclude=own)
+    itself = torch.arange(len(points), device=points.device)
+    return k_nearest(points, points, min(n_neighbors, len(points) - 1), exclude=itself)
 
 
 def assign_new(

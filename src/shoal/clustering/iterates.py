@@ -89,19 +89,19 @@ def iterates(
     generator: torch.Generator | None = None,
 ) -> Iterator[Iterate]:
     """Yield the iterate of unit rows (N, D) after 0, 1, 2 … shifts."""
-    own = torch.arange(len(points), device=points.device)
+    itself = torch.arange(len(points), device=points.device)
     n_others = len(points) - 1
     n_averaged = settings.list_length(n_others)
     n_listed = min(max(n_averaged, WARD_LIST, settings.n_neighbors), n_others)
     n_added = 1
     while True:
-        lists = k_nearest(points, points, n_listed, exclude=own)
+        lists = k_nearest(points, points, n_listed, exclude=itself)
         neighbors = lists.first(settings.n_neighbors)
         # One more than the tree lists: it bounds the others.
         yield Iterate(points, neighbors, lists.first(WARD_LIST + 1), n_added)
         n_added = 1 + n_averaged
         if settings.retrieval == "random":
-            lists = find_neighbors(points, points, settings, exclude=own, generator=generator)
+            lists = find_neighbors(points, points, settings, exclude=itself, generator=generator)
         parts = []
         for start in range(0, len(points), BLOCK_ROWS):
             rows = slice(start, start + BLOCK_ROWS)

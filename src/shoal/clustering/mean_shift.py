@@ -105,14 +105,14 @@ def weighted_shift(
     points: Tensor,
     bank: Tensor,
     neighbors: Tensor,
-    own: float,
+    point_weight: float,
     weights: Tensor,
     *,
     detach_norm: bool = False,
 ) -> Tensor:
-    """Shift as `mean_shift` does, with the weight `own` of each point and `weights` (N, k) of its
+    """Shift as `mean_shift` does, with the `point_weight` of each point and `weights` (N, k) of its
     neighbors."""
-    total = own * points  # (N, D)
+    total = point_weight * points  # (N, D)
     for rank in range(neighbors.shape[1]):
         total = total + weights[:, rank, None] * bank[neighbors[:, rank]]
     return onto_sphere(total, points, detach_norm)
@@ -162,7 +162,8 @@ def shift(
     """
     cosines = neighbors.similarities.detach().double()
     indices = neighbors.indices
-    own = 1.0  # the weight of the point itself, whose cosine is 1, in both kernels of appendix A.1
+    # The cosine of a point with itself is 1, and so is its weight in both kernels of appendix A.1.
+    point_weight = 1.0
     if settings.kernel == "uniform":
         weights = (cosines >= MIN_SIMILARITY).to(points.dtype)
     elif settings.kernel == "gaussian":
@@ -175,9 +176,9 @@ def shift(
             raise UsageError(
                 "aggregation 'attention' needs the learned NeighborAttention; pass attention="
             )
-        own = 1 - settings.alpha
+        point_weight = 1 - settings.alpha
         weights = settings.alpha * attention(points, bank[indices])  # (N, k)
-    return weighted_shift(points, bank, indices, own, weights, detach_norm=detach_norm)
+    return weighted_shift(points, bank, indices, point_weight, weights, detach_norm=detach_norm)
 
 
 def onto_sphere(moved: Tensor, before: Tensor, detach_norm: bool = False) -> Tensor:

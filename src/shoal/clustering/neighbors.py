@@ -160,12 +160,12 @@ def _search(
     (R,) may have more candidates than were compared."""
     n = len(bank)
     n_candidates = min(k + MARGIN[precision], n)
-    own = _rounded(queries, precision)
+    rounded_queries = _rounded(queries, precision)
     block = scratch.array("products", (len(queries), n), torch.float32)
     with matmul_precision(precision.matmul, len(queries) * bank.numel()):
-        products = torch.mm(own.points, rounded.points.T, out=block)
+        products = torch.mm(rounded_queries.points, rounded.points.T, out=block)
     values, indices = largest_columns(_mask(products, exclude), n_candidates)
-    limit = values[:, k - 1].double() - 2 * _error(own, rounded, precision)
+    limit = values[:, k - 1].double() - 2 * _error(rounded_queries, rounded, precision)
     is_candidate = values.double() >= limit[:, None]
     scores = torch.full(indices.shape, -torch.inf, dtype=torch.float64, device=bank.device)
     scores[:, :k] = similarities(queries, bank, indices[:, :k])
@@ -186,16 +186,16 @@ def _rounded(rows: Tensor, precision: Precision) -> Points:
         return Points.of_all(rows, origin, precision, workers)
 
 
-def _error(own: Points, bank: Points, precision: Precision) -> Tensor:
+def _error(queries: Points, bank: Points, precision: Precision) -> Tensor:
     """Return eps (R,) of the module's docstring, with |q| <= |p| + |q - p| and the same for b and
     r."""
-    n_columns = own.points.shape[1]
-    length = (2 * own.half).sqrt()  # |p|
+    n_columns = queries.points.shape[1]
+    length = (2 * queries.half).sqrt()  # |p|
     longest = (2 * bank.half.max()).sqrt()  # max |r|
     reach = bank.reach.max()  # max |b - r|
-    eps = own.reach * (longest + reach) + length * reach
+    eps = queries.reach * (longest + reach) + length * reach
     eps += precision.gamma(n_columns) * length * longest
-    eps += rounding_bound(n_columns) * (length + own.reach) * (longest + reach)
+    eps += rounding_bound(n_columns) * (length + queries.reach) * (longest + reach)
     return eps * (1 + 1e-9) + n_columns * UNDERFLOW
 
 
@@ -220,10 +220,12 @@ def _nearest_in_float64(queries: Tensor, bank: Tensor, exclude: Tensor, k: int) 
     step = max(1, BLOCK_BYTES[bank.device.type] // (8 * len(bank)))
     blocks = zip(torch.split(queries, step), torch.split(exclude, step), strict=True)
     for rows, skipped in blocks:
-        own = _rounded(rows, FLOAT64)
-        products = _mask(own.points @ rounded.points.T, skipped)
+        rounded_queries = _rounded(rows, FLOAT64)
+        products = _mask(rounded_queries.points @ rounded.points.T, skipped)
         products.masked_fill_(is_copy, -torch.inf)
-        limit = products.topk(k, dim=1).values[:, -1] - 2 * _error(own, rounded, FLOAT64)
+        limit = products.topk(k, dim=1).values[:, -1] - 2 * _error(
+            rounded_queries, rounded, FLOAT64
+        )
         n_candidates = int((products >= limit[:, None]).sum(dim=1).max())
         top = products.topk(n_candidates, dim=1)
         scores = similarities(rows, bank, top.indices)

@@ -71,16 +71,16 @@ def score_run(run: Run, truth: Mapping[str, str]) -> Score:
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
     # Given labels have the names of the truth; a review may have renamed their categories.
-    given = list(column(Run(run.path).assignments, "label_given"))
+    labels = list(column(Run(run.path).assignments, "label_given"))
     paths = list(column(run.assignments, "path"))
     categories = np.array(column(run.assignments, "category_id"), dtype=np.int64)
-    scored = [i for i, path in enumerate(paths) if not given[i] and path in truth]
+    scored = [i for i, path in enumerate(paths) if not labels[i] and path in truth]
     if not scored:
         raise DataError(
-            f"truth: has a class for none of the {given.count(''):,} unlabeled images of "
+            f"truth: has a class for none of the {labels.count(''):,} unlabeled images of "
             f"{run.path}; give each path as in assignments.csv, with its class"
         )
-    known = {label for label in given if label}
+    known = {label for label in labels if label}
     notes = []
     true_names = [truth[paths[i]] for i in scored]
     classes, y_true = np.unique(true_names, return_inverse=True)

@@ -93,7 +93,7 @@ def changes(review: Review, since: int, by: str) -> dict[str, object]:
     with review.lock:
         state = review.state
         since = max(0, since)
-        own = {"undo": state.last_done(by), "redo": state.last_undone(by)}
+        last_actions = {"undo": state.last_done(by), "redo": state.last_undone(by)}
         later = state.changes[since:]
         rows = np.unique(np.concatenate([Change().rows, *(change.rows for change in later)]))
         touched = {number for change in later for number in change.records}
@@ -107,7 +107,10 @@ def changes(review: Review, since: int, by: str) -> dict[str, object]:
             "gone": [number for number in touched if number not in state.records],
             "entries": [entry_fields(state, entry) for entry in new_entries],
             "distinct": sorted(state.distinct),
-            **{kind: describe(state, state.entry(seq)) if seq else "" for kind, seq in own.items()},
+            **{
+                kind: describe(state, state.entry(seq)) if seq else ""
+                for kind, seq in last_actions.items()
+            },
         }
 
 

@@ -59,7 +59,7 @@ def weight(a: Tensor, b: Tensor) -> Tensor:
 
 def product_low(
     heights: Tensor,
-    own: Points,
+    row_points: Points,
     own_sizes: Tensor,
     half: Tensor,
     reach: Tensor,
@@ -72,15 +72,15 @@ def product_low(
     A low falls as the other cluster's size, half squared length or reach grows, so their maxima
     give a low for all clusters with at least this height.
     """
-    n_columns = own.points.shape[1]
-    own_half = own.half[:, None]
+    n_columns = row_points.points.shape[1]
+    own_half = row_points.half[:, None]
     magnitude = 2 * (own_half * half).sqrt() + own_half + half
     lost = TINY if precision.dtype == torch.float64 else UNDERFLOW
     error = 2.0001 * precision.gamma(n_columns) * magnitude + n_columns * lost
     weights = weight(own_sizes[:, None], sizes)
     least = heights * (1 - 16 * precision.unit)  # the weight's own roundings
     root = (least - weights * error).clamp(min=0).sqrt()
-    low = (root - weights.sqrt() * (own.reach[:, None] + reach)).clamp(min=0).square()
+    low = (root - weights.sqrt() * (row_points.reach[:, None] + reach)).clamp(min=0).square()
     return torch.where(torch.isinf(heights), torch.inf, low)
 
 

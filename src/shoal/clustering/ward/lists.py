@@ -68,8 +68,8 @@ def ready_lists(
     # Errors of two products and of the norms, γ each.
     slack = 2 * (geometry.centroids.shape[1] + 8) * 2.0**-52 * (2 * half.max())
     gap = (2 * (half[:, None] + half[index] - similarity - slack)).clamp(min=0)  # (M, k) squared
-    own = torch.arange(len(index), device=index.device)[:, None]
-    low = (weight(sizes[:, None], sizes[index]) * gap).masked_fill(index == own, torch.inf)
+    itself = torch.arange(len(index), device=index.device)[:, None]
+    low = (weight(sizes[:, None], sizes[index]) * gap).masked_fill(index == itself, torch.inf)
     last = (2 * (half + half.min() - products[:, -1] - slack)).clamp(min=0)
     return Lists(index, low, weight(sizes, sizes.min()) * last)
 
@@ -205,9 +205,9 @@ def join(
     a = pairs.kept_sizes[:, None]
     b = pairs.gone_sizes[:, None]
     h = pairs.distance[:, None]
-    own = pairs.kept[:, None]
-    left_low = left.low.masked_fill(left.index == own, torch.inf)
-    right_low = right.low.masked_fill(right.index == own, torch.inf)
+    slots = pairs.kept[:, None]
+    left_low = left.low.masked_fill(left.index == slots, torch.inf)
+    right_low = right.low.masked_fill(right.index == slots, torch.inf)
     out_left = left.outside[:, None]
     out_right = right.outside[:, None]
     match = left.index[:, :, None] == right.index[:, None, :]  # (R, k, k)

@@ -249,18 +249,18 @@ class Scanner:
 
     def _lows(self, rows: Tensor) -> Tensor:
         """Return lows (R, M) by float64 products, inf for a row itself and dead slots."""
-        own = self._points(rows, FLOAT64)
+        row_points = self._points(rows, FLOAT64)
         sizes = self.geometry.sizes
         own_sizes = sizes[rows]
-        low = own.half.new_empty(len(rows), len(sizes))
+        low = row_points.half.new_empty(len(rows), len(sizes))
         for columns in self._column_blocks(FLOAT64):
             theirs = self._points(columns, FLOAT64)
-            heights = (own.half[:, None] + theirs.half).addmm_(
-                own.points, theirs.points.T, alpha=-1
+            heights = (row_points.half[:, None] + theirs.half).addmm_(
+                row_points.points, theirs.points.T, alpha=-1
             )
             heights.mul_(2 * weight(own_sizes[:, None], sizes[columns]))
             low[:, columns] = product_low(
-                heights, own, own_sizes, theirs.half, theirs.reach, sizes[columns], FLOAT64
+                heights, row_points, own_sizes, theirs.half, theirs.reach, sizes[columns], FLOAT64
             )
         low.masked_fill_(~self.is_live, torch.inf)
         return low.scatter_(1, rows[:, None], torch.inf)
@@ -282,9 +282,9 @@ class Scanner:
 
     def _listed(self, rows: Tensor, precision: Precision) -> Lists:
         """Return lists of rows by products of one precision."""
-        own = self._points(rows, precision)
+        row_points = self._points(rows, precision)
         parts = [
-            self._listed_in_block(rows, own, columns, precision)
+            self._listed_in_block(rows, row_points, columns, precision)
             for columns in self._column_blocks(precision)
         ]
         lists = Lists.of_lowest(
@@ -296,7 +296,7 @@ class Scanner:
         return Lists(lists.index, lists.low, outside)
 
     def _listed_in_block(
-        self, rows: Tensor, own: Points, columns: slice, precision: Precision
+        self, rows: Tensor, row_points: Points, columns: slice, precision: Precision
     ) -> Lists:
         """Return lists of the k + 1 best columns of each row in a block, by the value
         (p·q - |p|²/2 - |q|²/2)·c/(s+c), which is -δ/4s."""
@@ -307,15 +307,21 @@ class Scanner:
             half = theirs.half.masked_fill(~self.is_live, torch.inf)
             value, index = triton_scan.best_columns(rows, theirs.points, half, sizes, self.k + 1)
         else:
-            values = self._values(rows, own, columns, theirs, precision)
+            values = self._values(rows, row_points, columns, theirs, precision)
             value, index = largest_columns(values, self.k + 1)
         height = value.double() * (-4 * own_sizes[:, None])  # inf: no cluster
         low = product_low(
-            height, own, own_sizes, theirs.half[index], theirs.reach[index], sizes[index], precision
+            height,
+            row_points,
+            own_sizes,
+            theirs.half[index],
+            theirs.reach[index],
+            sizes[index],
+            precision,
         )
         outside = product_low(
             height[:, -1:],
-            own,
+            row_points,
             own_sizes,
             theirs.half.amax(),
             theirs.reach.amax(),
@@ -325,14 +331,14 @@ class Scanner:
         return Lists(index + columns.start, low, outside[:, 0])
 
     def _values(
-        self, rows: Tensor, own: Points, columns: slice, theirs: Points, precision: Precision
+        self, rows: Tensor, row_points: Points, columns: slice, theirs: Points, precision: Precision
     ) -> Tensor:
         """Return the values (R, C) of a block, -inf for a row's own column and dead slots."""
         dtype = precision.value_dtype
         values = self.scratch.array("values", (len(rows), len(theirs.half)), dtype)
         alive = torch.where(self.is_live[columns], -theirs.half, -torch.inf).to(dtype)
-        torch.add(-own.half[:, None].to(dtype), alive, out=values)
-        values.addmm_(own.points, theirs.points.T)
+        torch.add(-row_points.half[:, None].to(dtype), alive, out=values)
+        values.addmm_(row_points.points, theirs.points.T)
         sizes = self.geometry.sizes[columns]
         distinct, counts = torch.unique_consecutive(self.geometry.sizes[rows], return_counts=True)
         for s, part in zip(distinct, torch.split(values, counts.tolist()), strict=True):

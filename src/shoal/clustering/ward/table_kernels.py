@@ -31,10 +31,10 @@ def pair(  # type: ignore[no-untyped-def]
     number = tl.cumsum(is_kept.to(tl.int32), 0) - 1
     before = tl.load(counts_at)
     distance = tl.load(distance_at + slot, mask=is_kept, other=0.0)
-    own = tl.load(heights_at + slot, mask=is_kept, other=0.0)
+    slot_height = tl.load(heights_at + slot, mask=is_kept, other=0.0)
     theirs = tl.load(heights_at + other)
     # Rounding may put a union below its parts, but a tree's heights must not fall.
-    height = tl.maximum(distance, tl.maximum(own, theirs))
+    height = tl.maximum(distance, tl.maximum(slot_height, theirs))
     left = tl.load(nodes_at + slot, mask=is_kept, other=0)
     right = tl.load(nodes_at + other)
     size = tl.load(sizes_at + slot, mask=is_kept, other=0.0) + tl.load(sizes_at + other)
@@ -241,8 +241,10 @@ def update_nearest(  # type: ignore[no-untyped-def]
             best_at = tl.where(is_less, fresh, best_at)
         least = tl.min(best, 0)
         first = tl.min(tl.where(best == least, best_at, 2147483647), 0)
-        own = tl.load(distance_at + row)
+        row_distance = tl.load(distance_at + row)
         own_at = tl.load(nearest_at + row)
-        if (first != 2147483647) & ((least < own) | ((least == own) & (first < own_at))):
+        if (first != 2147483647) & (
+            (least < row_distance) | ((least == row_distance) & (first < own_at))
+        ):
             tl.store(nearest_at + row, first)
             tl.store(distance_at + row, least)

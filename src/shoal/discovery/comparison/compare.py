@@ -197,8 +197,8 @@ def discover_command(method: str, source: ImageSource, settings: Mapping[str, An
     if source.images is not None:
         words.append(_as_typed(source.images))
     words += ["--no-train"] if method == FROZEN else ["--method", method]
-    given = vars(source) | {"images": None, "margin": source.margin or None}
-    for name, value in {**given, **options}.items():
+    arguments = vars(source) | {"images": None, "margin": source.margin or None}
+    for name, value in {**arguments, **options}.items():
         if value is not None and value is not False:
             words.append(f"--{name.replace('_', '-')}")
             if value is not True:

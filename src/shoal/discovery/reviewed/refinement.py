@@ -163,10 +163,10 @@ class Refinement:
     def changed_labels(self, now: Mapping[str, str]) -> list[dict[str, str]]:
         """Return the labels given to the reviewed run that differ from those of `now`, by path."""
         names = self.decisions.names
-        given = {path: names[category] for path, category in sorted(self.decisions.given.items())}
+        former = {path: names[category] for path, category in sorted(self.decisions.given.items())}
         return [
             {"path": path, "given": name, "now": now[path]}
-            for path, name in given.items()
+            for path, name in former.items()
             if now.get(path, name) != name
         ]
 
