@@ -302,12 +302,9 @@ def discover_same(
 def one_thread() -> object:
     """Run torch with one thread: in small networks on a busy machine, two threads wait for each
     other at every layer."""
-    import torch
+    from small_models import limit_threads
 
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_threads)
+    yield from limit_threads()
 
 
 @pytest.fixture(scope="session")

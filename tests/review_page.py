@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from chromium import Page
+from shoal.review import verbs
 from shoal.review.actions import STATUSES
 from shoal.review.review import Review
 from shoal.runs import Run
@@ -142,3 +143,8 @@ def done(page: Page) -> int:
 def statuses(run: Path, some: list[int]) -> list[str]:
     """Return the status of each of these images."""
     return [STATUSES[state(run).state.status[row]] for row in some]
+
+
+def by_ben(run: Path, kind: str, *some: int) -> None:
+    review = Review(Run(run))
+    verbs.decide(review, kind, None, [review.state.paths[row] for row in some], by="ben")

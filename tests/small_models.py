@@ -127,3 +127,11 @@ def make_tiny_encoder(name, *, n_tail_blocks=None, input_size=None):
         feature_dim=16,
     )
     return Encoder(name, parts, InputFormat(size=14, mean=(0.5,) * 3, std=(0.25,) * 3), 1)
+
+
+def limit_threads():
+    """With small networks on a busy machine, several threads only wait for each other."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(n_threads)

@@ -21,9 +21,16 @@ from urllib.parse import quote, unquote
 
 import pytest
 
+from shoal.data.collection import Collection
+
 
 def image_names(folder: Path) -> list[str]:
     return sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.png"))
+
+
+def labels_by_name(collection: Collection) -> dict[str, str | None]:
+    pairs = zip(collection.names, collection.labels, strict=True)
+    return {name: None if label < 0 else collection.classes[label] for name, label in pairs}
 
 
 def add_member(shard: tarfile.TarFile, name: str, data: bytes) -> None:

@@ -8,15 +8,9 @@ from shoal.clustering import blend as module
 from shoal.clustering.blend import blend, try_shifts
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
+from small_points import scattered
 
 SETTINGS = InferenceSettings(shift=ShiftSettings(n_neighbors=3))
-
-
-def points(truth: np.ndarray, noise: float, seed: int = 0) -> torch.Tensor:
-    """Sample points around one axis per class: tight groups if `noise` is small, one cloud if it is
-    large."""
-    x = np.eye(6)[truth] + noise * np.random.default_rng(seed).normal(size=(len(truth), 6))
-    return torch.nn.functional.normalize(torch.from_numpy(x.astype(np.float32)), dim=1)
 
 
 @pytest.fixture
@@ -29,8 +23,8 @@ def task() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def test_squared_distances_add_up_by_their_weights() -> None:
-    first = points(np.arange(8) % 6, 0.3)
-    second = points(np.arange(8) % 5, 0.3, seed=1)
+    first = scattered(np.arange(8) % 6, 0.3)
+    second = scattered(np.arange(8) % 5, 0.3, seed=1)
     both = blend(first, second, 0.65)
     expected = 0.65 * torch.cdist(first, first) ** 2 + 0.35 * torch.cdist(second, second) ** 2
     torch.testing.assert_close(torch.cdist(both, both) ** 2, expected, atol=1e-5, rtol=0)
@@ -41,8 +35,8 @@ def test_squared_distances_add_up_by_their_weights() -> None:
 
 def test_the_embedding_that_separates_the_classes_is_more_accurate(task) -> None:
     truth, labels, held_out = task
-    tight = try_shifts(points(truth, 0.05), labels, held_out, 6, SETTINGS, seed=0)
-    loose = try_shifts(points(truth, 1.5), labels, held_out, 6, SETTINGS, seed=0)
+    tight = try_shifts(scattered(truth, 0.05), labels, held_out, 6, SETTINGS, seed=0)
+    loose = try_shifts(scattered(truth, 1.5), labels, held_out, 6, SETTINGS, seed=0)
     assert tight.share == 1.0
     assert loose.share < 0.8
 
@@ -51,7 +45,7 @@ def test_embeddings_are_evaluated_by_held_out_labels_alone(task) -> None:
     """Permuting the labels that training saw changes nothing; hidden labels are not passed at
     all."""
     truth, labels, held_out = task
-    rows = points(truth, 0.4)
+    rows = scattered(truth, 0.4)
     before = try_shifts(rows, labels, held_out, 6, SETTINGS, seed=0)
     others = np.setdiff1d(np.arange(90), held_out)
     scrambled = labels.copy()
@@ -72,7 +66,7 @@ def test_large_collections_are_evaluated_on_a_sample_with_all_held_out_images(
 ) -> None:
     truth, labels, held_out = task
     monkeypatch.setattr(module, "MAX_ROWS", 60)
-    found = try_shifts(points(truth, 0.05), labels, held_out, 6, SETTINGS, seed=0)
+    found = try_shifts(scattered(truth, 0.05), labels, held_out, 6, SETTINGS, seed=0)
     assert len(found.is_correct) == len(held_out)
     assert found.is_correct.all()
     assert len(module.sample_rows(90, held_out, 3, 0)) == 60
@@ -88,7 +82,7 @@ def test_among_equally_accurate_numbers_of_shifts_the_usual_one_is_taken(
     """Algorithm 1 stops after three equally accurate iterates, so at most two shifts are
     compared."""
     truth, labels, held_out = task
-    rows = points(truth, 0.05)
+    rows = scattered(truth, 0.05)
     found = try_shifts(rows, labels, held_out, 6, SETTINGS, seed=0, usual_shifts=usual)
     assert found.is_correct.all()
     assert found.n_shifts == taken

@@ -11,13 +11,7 @@ from shoal.clustering.categories import (
     number_clusters,
     other_neighbors,
 )
-
-
-def at(*degrees: float) -> torch.Tensor:
-    """Return unit vectors at these angles."""
-    angles = torch.deg2rad(torch.tensor(degrees, dtype=torch.float64))
-    return torch.stack([angles.cos(), angles.sin()], dim=1)
-
+from small_points import at
 
 POINTS = at(0, 10, 20, 90, 100, 180)
 CATEGORIES = np.array([0, 0, 0, 2, 2, 3])  # category 1 is known but empty; 2 and 3 are novel

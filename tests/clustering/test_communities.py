@@ -5,13 +5,9 @@ from scipy.sparse import csr_matrix, triu
 from torch.nn import functional as F
 
 from shoal.clustering.communities import find_communities, link_neighbors
+from small_points import at
 
 NOBODY = np.full(6, -1)
-
-
-def on_circle(*degrees):
-    angles = torch.tensor(degrees, dtype=torch.float64) * torch.pi / 180
-    return torch.stack([angles.cos(), angles.sin()], dim=1).float()
 
 
 def links(graph):
@@ -23,7 +19,7 @@ def links(graph):
 def test_each_point_is_linked_with_its_nearest_once_and_by_their_cosine():
     """Six points in two groups, at 0, 10, 20 and 90, 100, 115 degrees. The two nearest of each
     point are the others of its group."""
-    points = on_circle(0, 10, 20, 90, 100, 115)
+    points = at(0, 10, 20, 90, 100, 115).float()
     found = links(link_neighbors(points, NOBODY, n_neighbors=2, min_similarity=0.5))
     pairs = [(0, 1, 10), (0, 2, 20), (1, 2, 10), (3, 4, 10), (3, 5, 25), (4, 5, 15)]
     assert found == {
@@ -34,7 +30,7 @@ def test_each_point_is_linked_with_its_nearest_once_and_by_their_cosine():
 
 
 def test_labels_part_neighbors_of_two_classes_and_join_those_of_one():
-    points = on_circle(0, 10, 20, 90, 100, 115)
+    points = at(0, 10, 20, 90, 100, 115).float()
     labels = np.array([7, 2, 7, -1, 2, -1])
     found = links(link_neighbors(points, labels, n_neighbors=2, min_similarity=0.95))
     assert set(found) == {(0, 2), (3, 4), (4, 5)}, (

@@ -7,6 +7,7 @@ from shoal.clustering import products, sums
 from shoal.clustering.neighbors import Neighbors, _rounded, k_nearest
 from shoal.clustering.products import Points, Precision
 from shoal.clustering.sums import similarities
+from small_points import at
 
 
 def unit(rows: Tensor) -> Tensor:
@@ -39,11 +40,6 @@ def slow_k_nearest(
 def assert_same(found: Neighbors, expected: Neighbors) -> None:
     assert torch.equal(found.indices, expected.indices)
     assert torch.equal(found.similarities, expected.similarities)
-
-
-def angles(*degrees: float) -> Tensor:
-    radians = torch.tensor(degrees, dtype=torch.float64) * torch.pi / 180
-    return torch.stack([radians.cos(), radians.sin()], dim=1)
 
 
 @pytest.mark.parametrize("k", [1, 8, 59])
@@ -79,8 +75,8 @@ def test_neighbors_do_not_depend_on_the_order_of_rows(points: Tensor) -> None:
 
 def test_ties_go_to_the_lowest_index() -> None:
     """All six bank rows are equal, so the k nearest are the first k."""
-    bank = angles(40, 40, 40, 40, 40, 40)
-    assert k_nearest(angles(0, 40), bank, 3).indices.tolist() == [[0, 1, 2], [0, 1, 2]]
+    bank = at(40, 40, 40, 40, 40, 40)
+    assert k_nearest(at(0, 40), bank, 3).indices.tolist() == [[0, 1, 2], [0, 1, 2]]
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-9, 1e-7, 1e-5])

@@ -1,7 +1,7 @@
 """docs/cli.md is the output of `--help`, and links between pages work."""
 
-import importlib.util
 import re
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -11,19 +11,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-@pytest.fixture
-def make_cli() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_cli", ROOT / "docs" / "make_cli.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_reference_is_the_output_of_help(make_cli: ModuleType) -> None:
+def test_the_reference_is_the_output_of_help(load_script: Callable[[str], ModuleType]) -> None:
     """The layout of help depends on the version of typer; the reference has the layout of the
     pinned version."""
+    make_cli = load_script("make_cli.py")
     pinned = re.search(r"(?m)^typer==(\S+)", (ROOT / "constraints.txt").read_text())
     assert pinned is not None
     if version("typer") != pinned[1]:

@@ -1,6 +1,6 @@
 """Links of the repository are rewritten for the site, which has every page in its menu."""
 
-import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -9,16 +9,6 @@ import pytest
 pytest.importorskip("mkdocs", reason="mkdocs is not installed; make docs installs it")
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def pages() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("pages", ROOT / "docs" / "site" / "pages.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(
@@ -36,8 +26,9 @@ def pages() -> ModuleType:
     ],
 )
 def test_a_link_leads_to_the_page_of_the_site(
-    pages: ModuleType, link: str, depth: int, expected: str
+    load_script: Callable[[str], ModuleType], link: str, depth: int, expected: str
 ) -> None:
+    pages = load_script("site/pages.py")
     assert pages.site_link(link, depth) == expected
 
 

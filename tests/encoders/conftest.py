@@ -4,19 +4,11 @@ import sys
 from functools import partial
 
 import pytest
-import torch
 
 from shoal.encoders.hub import import_transformers
-from small_models import make_model
+from small_models import limit_threads, make_model
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """With small networks on a busy machine, several threads only wait for each other."""
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_threads)
+one_thread = pytest.fixture(autouse=True, scope="module")(limit_threads)
 
 
 @pytest.fixture(scope="session")

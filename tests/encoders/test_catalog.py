@@ -2,7 +2,6 @@ import json
 import os
 import socket
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,8 +9,6 @@ import torch
 from shoal.encoders.catalog import ENCODERS, is_available, load_encoder
 from shoal.errors import MissingError, UnknownName, UsageError
 from small_models import save_folder
-
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "encoders.md"
 
 
 @pytest.fixture(autouse=True)

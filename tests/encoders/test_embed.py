@@ -13,17 +13,12 @@ from shoal.encoders.embed import (
     check_pixels,
     embed,
     embed_blocks,
-    explain_out_of_memory,
 )
 from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.vision import Encoder, InputFormat, Parts
-from shoal.errors import DataError, ShoalError, UsageError
+from shoal.errors import DataError, UsageError
 from shoal.training.tokens import ImageInputs
-
-
-class Mean(nn.Module):
-    def forward(self, images):
-        return images.mean(dim=(2, 3))
+from small_models import Mean
 
 
 def tiny_encoder(size=8):
@@ -118,14 +113,6 @@ def test_anything_but_square_bytes_is_refused(bad):
 def test_a_batch_of_nothing_is_refused(pixels):
     with pytest.raises(UsageError):
         embed(pixels, tiny_encoder(), batch_size=0)
-
-
-def test_out_of_gpu_memory_names_the_setting_to_lower():
-    with (
-        pytest.raises(ShoalError),
-        explain_out_of_memory("batch_size"),
-    ):
-        raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 TWO = """

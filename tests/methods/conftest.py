@@ -14,7 +14,10 @@ from shoal.encoders.vision import Encoder, InputFormat
 from shoal.methods import method
 from shoal.training.model import Batch
 from shoal.training.task import Task
-from small_models import make_model, make_tiny_encoder
+from small_models import limit_threads, make_model, make_tiny_encoder
+
+one_thread = pytest.fixture(autouse=True, scope="module")(limit_threads)
+
 
 COLORS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [190, 190, 40], [40, 190, 190]])
 
@@ -22,15 +25,6 @@ COLORS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [190, 190, 40], 
 @pytest.fixture(scope="session")
 def tiny_encoder():
     return make_tiny_encoder
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """With small networks on a busy machine, several threads only wait for each other."""
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_threads)
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from shoal.methods.registry import get_method
 from shoal.training.model import Epoch, TaskShape
 from shoal.training.train_settings import TrainSettings
 from slow_steps import contrast, supervise
+from small_points import groups
 
 CPU = torch.device("cpu")
 METHOD = get_method("dccl")
@@ -126,15 +127,8 @@ def test_the_resolution_is_chosen_without_what_labels_say_about_links():
     assert choose_resolution(points, nobody, replace(settings, resolutions=(3.0, 1.0))) == 3.0
 
 
-def six_groups():
-    truth = np.repeat(np.arange(6), 12)
-    noise = torch.randn(72, 16, generator=torch.Generator().manual_seed(1))
-    points = F.normalize(torch.eye(16)[truth] + 0.1 * noise, dim=1)
-    return points, truth, np.where((truth < 3) & (np.arange(72) % 2 == 0), truth, -1)
-
-
 def test_the_number_of_clusters_is_that_of_communities():
-    points, _, labels = six_groups()
+    points, _, labels = groups(size=12)
     learned = Representation(embeddings=points, embed=lambda pixels: points, n_clusters=17)
     found = METHOD.cluster(learned, labels, SETTINGS, None)
     assert found.n_clusters == 6 == len(np.unique(found.clusters))

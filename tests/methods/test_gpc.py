@@ -15,6 +15,7 @@ from shoal.methods.registry import get_method
 from shoal.training.model import Epoch, TaskShape
 from shoal.training.train_settings import TrainSettings
 from slow_steps import contrast, supervise
+from small_points import groups
 
 CPU = torch.device("cpu")
 METHOD = get_method("gpc")
@@ -65,14 +66,6 @@ def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit):
 def test_in_the_first_epoch_the_loss_is_gcds(tiny_vit):
     model = make_model(tiny_vit)
     assert model.loss(tiny_vit.batch(model, LABELS))["loss_prototype"].item() == 0
-
-
-def groups(n_groups=6, size=20, seed=1):
-    """Sample groups of unit points; half of the images of the first three groups are labeled."""
-    truth = np.repeat(np.arange(n_groups), size)
-    noise = torch.randn(len(truth), 32, generator=torch.Generator().manual_seed(seed))
-    points = F.normalize(torch.eye(32)[truth] + 0.1 * noise, dim=1)
-    return points, truth, np.where((truth < 3) & (np.arange(len(truth)) % 2 == 0), truth, -1)
 
 
 def begin(model, number, points, labels):

@@ -9,7 +9,7 @@ import pytest
 
 from chromium import Page
 from review_page import TOO_EARLY, cards_pictured, hold_back, let_through, state, text, wait_for
-from served import Served, served
+from served import Served
 from small_runs import write_small
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -32,12 +32,6 @@ def run(tmp_path: Path) -> Path:
     )
     near.write_array("embeddings", x.astype(np.float32))
     return near.path
-
-
-@pytest.fixture
-def server(run: Path) -> Iterator[Served]:
-    with served(run) as server:
-        yield server
 
 
 @pytest.fixture

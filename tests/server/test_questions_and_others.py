@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chromium import Page
-from review_page import ask, pictured, rows, state, text, wait_for
+from review_page import ask, by_ben, pictured, rows, state, text, wait_for
 from served import served
 from shoal.review import verbs
 from shoal.review.actions import STATUSES
@@ -26,11 +26,6 @@ def refused(opened: Callable[..., object], run: Path) -> Iterator[Page]:
     with served(run) as server, opened(server) as found:
         yield found
         assert [line for line in found.complaints() if "409 (Conflict)" not in line] == []
-
-
-def by_ben(run: Path, kind: str, *some: int) -> None:
-    review = Review(Run(run))
-    verbs.decide(review, kind, None, [review.state.paths[row] for row in some], by="ben")
 
 
 def test_growing_takes_all_but_what_somebody_decided_since_it_was_asked(

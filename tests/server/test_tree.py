@@ -1,6 +1,6 @@
 """The tree of categories in Chromium: keys fold, name, merge and show a branch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -34,12 +34,6 @@ def run(tmp_path: Path) -> Path:
     x = centers[ids] + rng.normal(size=(len(ids), 8), scale=0.1)
     small.write_array("embeddings", x.astype(np.float32))
     return small.path
-
-
-@pytest.fixture
-def server(run: Path) -> Iterator[Served]:
-    with served(run) as server:
-        yield server
 
 
 def show_tree(page: Page) -> None:

@@ -13,13 +13,12 @@ from shoal.methods.cms import Cms, CmsSettings, LossSettings
 from shoal.training.model import TaskShape
 from shoal.training.task import Task
 from shoal.training.train_settings import TrainSettings
+from small_models import Mean, limit_threads
+
+one_thread = pytest.fixture(autouse=True, scope="module")(limit_threads)
+
 
 COLORS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [180, 180, 40]])
-
-
-class Mean(nn.Module):
-    def forward(self, images):
-        return images.mean(dim=(2, 3))
 
 
 def make_encoder(size=14):
@@ -82,12 +81,3 @@ def toy():
         truth = staticmethod(make_truth)
 
     return Toy
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """With small networks on a busy machine, several threads only wait for each other."""
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_threads)

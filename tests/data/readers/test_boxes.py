@@ -13,15 +13,11 @@ from shoal.data.collection import Collection
 from shoal.data.readers import read_collection
 from shoal.data.readers.boxes import BoxOptions
 from shoal.errors import DataError, UsageError
+from stores import labels_by_name
 
 WIDTH, HEIGHT = 100, 50
 A = "a.png#xywh=10,20,30,10"
 B = "sub/b.png#xywh=0,0,100,50"
-
-
-def labels_by_name(collection: Collection) -> dict[str, str | None]:
-    pairs = zip(collection.names, collection.labels, strict=True)
-    return {name: None if label < 0 else collection.classes[label] for name, label in pairs}
 
 
 @pytest.fixture

@@ -9,16 +9,11 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from shoal.data.collection import Collection
 from shoal.data.readers import read_collection
 from shoal.errors import DataError, MissingError, UsageError
+from stores import labels_by_name
 
 Make = Callable[[list[str]], Path]
-
-
-def labels_by_name(collection: Collection) -> dict[str, str | None]:
-    pairs = zip(collection.names, collection.labels, strict=True)
-    return {name: None if label < 0 else collection.classes[label] for name, label in pairs}
 
 
 def write(file: Path, text: str) -> Path:

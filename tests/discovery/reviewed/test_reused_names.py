@@ -5,10 +5,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import torch
 
 from shoal.data.collection import PreviousCategories
 from shoal.discovery.reviewed.previous_categories import reuse_names
+from small_points import at
 
 IMAGES = [f"{letter}.png" for letter in "abcdefghij"]
 IDS_BEFORE = [0, 0, 5, 5, 7, 7, 7, 9, 9, 9]
@@ -24,19 +24,14 @@ EARLIER = PreviousCategories(
 CLASSES = ("gull", "tern")
 
 
-def points(ids: list[int]) -> torch.Tensor:
-    """Return unit rows with a direction per category; categories with neighboring numbers are
-    nearest."""
-    angles = torch.deg2rad(torch.tensor(ids, dtype=torch.float64) * 20)
-    return torch.stack([angles.cos(), angles.sin()], dim=1)
-
-
 def named(
     categories: list[int], earlier: PreviousCategories = EARLIER
 ) -> tuple[list[str], dict[str, int]]:
     """Return the name of each image's category, and the id of each name."""
     collection = SimpleNamespace(names=IMAGES, classes=CLASSES)
-    found = reuse_names(np.array(categories), points(categories), collection, earlier)
+    # Categories with neighboring numbers are nearest.
+    points = at(*(20 * category for category in categories))
+    found = reuse_names(np.array(categories), points, collection, earlier)
     return [found.names[at] for at in found.categories], dict(
         zip(found.names, found.ids, strict=True)
     )

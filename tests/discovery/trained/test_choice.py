@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from shoal.clustering.blend import HeldOutAccuracy
 from shoal.discovery.discovery_settings import choose_settings
@@ -19,16 +18,10 @@ from shoal.discovery.trained.evaluation import (
 from shoal.discovery.trained.held_out import HeldOut
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
+from small_points import scattered
 
 CLASSES = ("a", "b", "c", "d")
 SETTINGS = choose_settings(changes={"inference.shift.n_neighbors": 4})
-
-
-def scattered(truth: np.ndarray, noise: float, seed: int = 0) -> torch.Tensor:
-    """Return points around one axis per class: tight groups with little noise, a cloud with
-    much."""
-    x = np.eye(6)[truth] + noise * np.random.default_rng(seed).normal(size=(len(truth), 6))
-    return torch.nn.functional.normalize(torch.from_numpy(x.astype(np.float32)), dim=1)
 
 
 @pytest.fixture

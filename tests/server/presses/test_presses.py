@@ -242,12 +242,6 @@ def test_no_key_decides_right_after_somebody_else_has_moved_the_focus(
     assert statuses(run, [second]) == ["rejected"]
 
 
-def in_front(page: Page) -> Page:
-    """Bring a window to the front, because windows behind it are not rendered."""
-    page.call("Page.bringToFront")
-    return page
-
-
 def test_a_key_is_not_about_what_somebody_else_has_put_in_its_place(page: Page, run: Path) -> None:
     """Another reviewer rejects the image in focus before a key pressed for it is processed."""
     go_to(page, "one")

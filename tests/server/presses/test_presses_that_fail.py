@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 
 from chromium import Page
-from review_page import ask, go_to, hold_back, let_through, rows, state, statuses, text, wait_for
+from review_page import (
+    ask,
+    by_ben,
+    go_to,
+    hold_back,
+    let_through,
+    rows,
+    state,
+    statuses,
+    text,
+    wait_for,
+)
 from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.runs import Run
@@ -47,11 +58,6 @@ def no_answer(page: Page) -> None:
     )
 
 
-def ann(run: Path, kind: str, row: int) -> None:
-    review = Review(Run(run))
-    verbs.decide(review, kind, None, [review.state.paths[row]], by="ann")
-
-
 def test_what_is_pressed_behind_an_action_that_fails_is_dropped_and_said_once(
     page: Page, run: Path
 ) -> None:
@@ -75,12 +81,12 @@ def test_what_is_pressed_behind_a_refused_action_is_dropped(page: Page, run: Pat
     hold_back(page, "/api/")
     page.key("x")
     page.key("x")  # meant for the second image
-    ann(run, "confirm", first)
+    by_ben(run, "confirm", first)
     let_through(page)
     page.wait(DROPPED)
     page.settle()
-    assert "confirm by ann" in text(page, "#notification")
-    assert last(run, before) == [("ann", "confirm", 1)]
+    assert "confirm by ben" in text(page, "#notification")
+    assert last(run, before) == [("ben", "confirm", 1)]
     assert statuses(run, [first, second]) == ["confirmed", "predicted"]
 
 
@@ -91,10 +97,10 @@ def test_what_somebody_changed_after_the_press_is_refused_though_the_page_has_he
     hold_back(page, "/api/act")
     page.key("f")
     page.key("x")
-    ann(run, "confirm", second)
-    wait_for(page, before + 1)  # the page shows ann's action after the presses
+    by_ben(run, "confirm", second)
+    wait_for(page, before + 1)  # the page shows ben's action after the presses
     let_through(page)
-    page.wait("document.getElementById('notification').textContent.includes('confirm by ann')")
+    page.wait("document.getElementById('notification').textContent.includes('confirm by ben')")
     wait_for(page, before + 2)
     assert statuses(run, [first, second]) == ["flagged", "confirmed"]
     assert len(last(run, before)) == 2
