@@ -1,7 +1,5 @@
 import itertools
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -126,12 +124,6 @@ def test_recall_asks_for_one_neighbor_of_the_same_class() -> None:
     neighbors = np.array([[0, 1], [1, 2]])
     assert recall_at_k(neighbors[:, :1], ["a", "b"], bank) == 0.0
     assert recall_at_k(neighbors, ["a", "b"], bank) == 0.5
-
-
-@pytest.mark.parametrize("name", ["matching", "n_clusters", "tree"])
-def test_readers_of_run_folders_need_no_torch(name: str) -> None:
-    code = f"import sys, shoal.clustering.{name}; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -44,16 +44,6 @@ def test_counts_do_not_depend_on_torchs_default_type() -> None:
         torch.set_default_dtype(before)
 
 
-def test_a_sparse_tensor_is_refused() -> None:
-    with pytest.raises(DataError):
-        ward_linkage(torch.eye(4).to_sparse())
-
-
-def test_rows_of_different_lengths_are_refused() -> None:
-    with pytest.raises(DataError):
-        ward_linkage([[1.0], [2.0, 3.0]])
-
-
 def test_views_and_short_floats_are_taken_for_their_numbers() -> None:
     rows = torch.as_tensor(np.random.default_rng(0).integers(-8, 8, size=(30, 4))).float()
     expected = ward_linkage(rows)

@@ -1,6 +1,5 @@
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,27 +10,6 @@ from shoal.clustering.ward import ward_linkage
 from shoal.clustering.workers import all_workers
 
 CPU = torch.device("cpu")
-
-
-def test_torchs_threads_are_taken_and_given_back() -> None:
-    before = torch.get_num_threads()
-    with all_workers(CPU) as workers:
-        assert workers.n == before
-        assert torch.get_num_threads() == 1
-    assert torch.get_num_threads() == before
-
-
-def test_every_worker_infers_and_the_caller_does_not_afterwards() -> None:
-    barrier = threading.Barrier(2, timeout=300)
-
-    def work(item: int) -> bool:
-        barrier.wait()
-        return torch.is_inference_mode_enabled()
-
-    with all_workers(CPU) as workers:
-        assert torch.is_inference_mode_enabled()
-        assert workers.map(work, range(2)) == [True, True]
-    assert not torch.is_inference_mode_enabled()
 
 
 def test_an_error_in_a_worker_reaches_the_caller_and_frees_the_threads() -> None:
