@@ -7,7 +7,7 @@ from safetensors.torch import save
 from torch import nn
 
 from shoal.encoders.vision import Encoder, InputFormat, Parts
-from shoal.errors import DataError, UsageError
+from shoal.errors import DataError
 from shoal.training import checkpoint as module
 from shoal.training.checkpoint import FORMAT, Checkpointer, read_checkpoint, write_checkpoint
 from shoal.training.model import Model, TaskShape
@@ -159,19 +159,6 @@ def test_a_new_run_removes_the_files_of_an_older_one(tmp_path):
     checkpointer.write(scored(0.5), {}, is_best=True)
     make_checkpointer(tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_resuming_with_other_settings_is_refused_with_the_differences(tmp_path):
-    other = {"training": {"lr": 0.2, "epochs": 3}, "data": {"images": "xyz"}, "rule": "pairs"}
-    checkpointer = make_checkpointer(tmp_path, identity=other)
-    checkpointer.write(scored(0.5), {}, is_best=True)
-    with pytest.raises(UsageError) as caught:
-        make_checkpointer(tmp_path, resume=True)
-    message = str(caught.value)
-    assert "training.lr: 0.1, was 0.2" in message
-    assert "data.images: 'abc', was 'xyz'" in message
-    assert "rule: None, was 'pairs'" in message
-    assert "epochs" not in message
 
 
 def test_weights_of_another_network_are_refused(tmp_path):

@@ -9,7 +9,7 @@ from shoal.errors import DataError
 from shoal.methods.classifier import CosineClassifier, labeled_cross_entropy, n_outputs
 from shoal.training.checkpoint import load_weights, read_checkpoint
 from shoal.training.loop import train
-from shoal.training.model import Model, TaskShape, consecutive_labels, shape_of
+from shoal.training.model import Model, TaskShape
 from shoal.training.trainer import Trainer
 from shoal.training.views import ViewSettings
 
@@ -95,8 +95,3 @@ def test_weights_of_another_method_are_refused(toy):
     tensors = Prompted(toy.encoder()).saved_tensors()
     with pytest.raises(DataError):
         load_weights(Classifier(toy.encoder()), tensors, "here")
-
-
-def test_labels_are_renumbered_without_gaps(toy):
-    assert consecutive_labels(np.array([7, -1, 3, 7])).tolist() == [1, -1, 0, 1]
-    assert shape_of(toy.data(n_clusters=4)) == SHAPE

@@ -7,12 +7,9 @@ from shoal.encoders.embed import embed
 from shoal.encoders.head import Head, HeadSettings
 from shoal.errors import ShoalError
 from shoal.training import tokens
-from shoal.training.tokens import ImageInputs, TokenCollector, cache_tokens, resident, take
+from shoal.training.tokens import ImageInputs, TokenCollector, cache_tokens
 
 CPU = torch.device("cpu")
-
-NEXT_HALF = 1e-3
-"""How far unit rows may lie apart where another batch has rounded a token to the next float16."""
 
 
 def test_embeddings_from_cached_tokens_equal_those_of_the_encoder(toy):
@@ -44,24 +41,6 @@ def test_values_beyond_float16_are_clamped(toy):
     with torch.no_grad():
         encoder.trunk[0].weight.mul_(1e7)
     assert cache_tokens(pixels, encoder).tokens.isfinite().all()
-
-
-def test_pixels_that_fit_are_moved_to_the_device(toy, monkeypatch):
-    pixels = toy.data().pixels
-    other = torch.device("meta")
-    assert resident(pixels, CPU) is pixels
-    assert resident(pixels, other).device == other
-    monkeypatch.setattr(tokens, "SHARE_OF_MEMORY", 0)
-    assert resident(pixels, other) is pixels
-
-
-def test_rows_are_indexed_on_the_device_or_copied_from_the_host(toy):
-    pixels = toy.data().pixels
-    rows = torch.tensor([3, 9, 3])
-    cpu = torch.device("cpu")
-    for held in (pixels, torch.from_numpy(pixels)):
-        source, positions = take(held, rows, cpu)
-        assert torch.equal(source[positions], torch.from_numpy(pixels[rows.numpy()]))
 
 
 def test_out_of_memory_in_the_trunk_names_the_batch_size(toy, monkeypatch):

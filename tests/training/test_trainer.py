@@ -103,25 +103,20 @@ def test_gradients_are_clipped_to_the_norm_and_keep_their_direction(limit, left)
 
 
 def test_encoders_with_other_weights_have_another_identity(toy):
-    """Only the weights of the trunk matter; those of the tail come from the checkpoint."""
     first = toy.encoder()
     second = toy.encoder()
-    trained = toy.encoder()
     assert first.identity() == second.identity()
     with torch.no_grad():
         second.trunk[0].weight.add_(1e-3)
-        trained.tail[0][1].weight.add_(1)
     assert first.identity()["weights"] != second.identity()["weights"]
-    assert first.identity() == trained.identity()
 
 
-@pytest.mark.parametrize(("name", "value"), [("loss", math.nan), ("gradient", math.inf)])
-def test_an_epoch_with_a_nan_loss_or_gradient_is_named(toy, name, value):
+def test_an_epoch_with_an_infinite_gradient_is_named(toy):
     trainer = Trainer(toy.data(), *toy.networks(), toy.settings())
     fine = {"epoch": 7, "lr": 0.05, "loss": 1.0, "gradient": 1.0}
     trainer._check_finite(fine)
     with pytest.raises(Diverged, match="epoch 7"):
-        trainer._check_finite({**fine, name: value})
+        trainer._check_finite({**fine, "gradient": math.inf})
 
 
 def test_nan_weights_after_the_last_step_are_detected(toy):
