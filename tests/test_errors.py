@@ -23,20 +23,6 @@ def test_bad_arguments_and_bad_data_are_value_errors_as_scikit_learn_expects() -
     assert not issubclass(errors.MissingError, ValueError)
 
 
-def test_an_unknown_name_comes_with_the_nearest_ones_and_all_of_them() -> None:
-    message = str(
-        errors.UnknownName(
-            "encoder", "dino-vitb6", ["dino-vitb16", "clip-vitb16", "efficientnet-lite2"]
-        )
-    )
-    assert message.startswith("no encoder 'dino-vitb6'; did you mean 'dino-vitb16'")
-    assert message.endswith("known: clip-vitb16, dino-vitb16, efficientnet-lite2")
-
-
-def test_a_missing_package_comes_with_the_command_that_installs_it() -> None:
-    assert "pip install pyarrow" in str(errors.missing_package("pyarrow", "reading parquet"))
-
-
 def test_messages_name_python_arguments_except_on_the_command_line() -> None:
     error = errors.UsageError(
         "give --resume, --no-train or another --n-clusters; see `shoal --help`"

@@ -69,20 +69,6 @@ def test_what_is_over_at_once_has_no_line(clock) -> None:
     assert reported == []
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (12, "about 10 seconds"),
-        (44, "about 40 seconds"),
-        (100, "about 2 minutes"),
-        (1500, "about 25 minutes"),
-        (7800, "about 130 minutes"),
-    ],
-)
-def test_a_span_is_said_as_one_would_say_it(seconds, words) -> None:
-    assert about(seconds) == words
-
-
 def test_a_second_listener_hears_how_something_goes_on(monkeypatch) -> None:
     monkeypatch.setattr("shoal.progress.FIRST_LINE_S", 0.0)
     first = []

@@ -165,12 +165,6 @@ def test_row_order_does_not_change_the_result(file: Path, points, tmp_path: Path
     ).read_bytes()
 
 
-def bad(x: np.ndarray, row: int, value: float) -> np.ndarray:
-    changed = x.copy()
-    changed[row] = value
-    return changed
-
-
 def test_a_finished_run_is_not_overwritten_unless_forced(file: Path, tmp_path: Path) -> None:
     assert cluster(file, "--out", tmp_path / "run").exit_code == 0
     again = cluster(file, "--out", tmp_path / "run")
@@ -203,22 +197,6 @@ def test_user_errors_are_refused_before_anything_is_written(
     run = cluster(file, "--out", tmp_path / "run", *flags.split(), *dry)
     assert (run.exit_code, run.stdout, run.stderr.count("error:")) == (code, "", 1)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda x: bad(x, 7, np.nan),
-        lambda x: bad(x, 3, 0),
-        lambda x: x[0],
-        lambda x: x.astype(str),
-    ],
-    ids=["nan", "zeros", "one dimension", "text"],
-)
-def test_bad_embeddings_are_refused(points, tmp_path: Path, change) -> None:
-    np.save(tmp_path / "x.npy", change(points[0]))
-    run = cluster(tmp_path / "x.npy", "--n-clusters", 5, "--out", tmp_path / "run")
-    assert (run.exit_code, run.stdout) == (3, ""), run.stderr
 
 
 def test_the_estimate_stays_in_a_given_range(file: Path, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ def test_user_errors_are_raised_before_the_work(photos, tmp_path: Path) -> None:
     for folder, out, flags, code in (
         (photos.folder, "x.txt", "", 2),
         (photos.folder, "there.npz", "", 2),
+        (photos.folder, "there.npz/x.npz", "", 2),
         (photos.folder, "x.npz", "--dtype int8", 2),
         (photos.folder, "x.npz", "--encoder nope", 2),
         (tmp_path / "nowhere", "x.npz", "", 3),

@@ -68,9 +68,6 @@ def test_only_unlabeled_images_count_and_clusters_are_matched_once(
         "All 60.0 / Known 50.0 / Novel 62.5 on 5 unlabeled images of 3 true classes; 2 categories "
         "found\n"
     )
-    assert (
-        found.stderr == f"written to {run.path / 'accuracy.json'}; next: shoal report {run.path}\n"
-    )
 
 
 def test_json_output_and_accuracy_json_have_the_same_numbers(run: Run, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ def test_the_report_is_written_to_the_run_folder_and_its_path_printed(run: Run) 
     done = shoal("report", run.path)
     assert done.exit_code == 0, done.stderr
     assert done.stdout == f"{run.path / 'report.html'}\n"
-    assert "next: shoal report" in done.stderr
     assert (run.path / "report.html").read_text("utf-8").startswith("<!DOCTYPE html>")
 
 

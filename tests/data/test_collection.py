@@ -18,12 +18,8 @@ def collection(
     )
 
 
-def test_describe_says_counts_layout_and_notes() -> None:
-    found = collection([0, 0, 1, -1], layout="a test", notes=("3 files ignored",))
-    assert (
-        found.describe()
-        == "4 images, 3 labeled in 2 categories, 1 unlabeled\nread as a test\nnote: 3 files ignored"
-    )
+def test_images_and_labels_are_counted() -> None:
+    found = collection([0, 0, 1, -1])
     assert (len(found), found.n_labeled, found.n_classes) == (4, 3, 2)
     np.testing.assert_array_equal(found.is_labeled, [True, True, True, False])
     np.testing.assert_array_equal(found.class_sizes, [2, 1])

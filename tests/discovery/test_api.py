@@ -76,11 +76,6 @@ def test_images_in_memory_can_be_discovered(photos, tmp_path: Path) -> None:
     assert given == known
 
 
-def test_an_unknown_setting_is_refused(photos) -> None:
-    with pytest.raises(UsageError, match="unknown setting 'n_epochs'; did you mean 'epochs'"):
-        shoal.discover(photos.folder, n_epochs=3)
-
-
 @pytest.mark.parametrize(
     ("images", "name"),
     [

@@ -9,7 +9,7 @@ from shoal.discovery.discovery_settings import DiscoverySettings, choose_setting
 from shoal.errors import UsageError
 from shoal.methods.registry import METHODS, load_recipe
 from shoal.methods.setting_changes import read_changes
-from shoal.settings import dump_settings, from_dict, to_dict
+from shoal.settings import dump_settings, to_dict
 
 
 def test_arguments_override_a_recipe_and_none_keeps_its_value() -> None:
@@ -52,13 +52,6 @@ def test_a_method_other_than_the_configs_has_its_default_settings(tmp_path: Path
 @pytest.mark.parametrize("method", METHODS)
 def test_the_papers_protocol_applies_to_every_method(method: str) -> None:
     found = choose_settings(method=method, protocol="paper")
-    assert (
-        found.method_settings.inference.rule,
-        found.method_settings.inference.estimate_shifts,
-    ) == (
-        "paper",
-        0,
-    )
     assert found.method_settings.inference == InferenceSettings(rule="paper", estimate_shifts=0)
     assert found.hidden_share == 0
     ours = choose_settings(method=method, protocol="shoal")
@@ -99,20 +92,9 @@ def test_result_better_holds_out_categories_despite_protocol_or_config(
         ({"method": "cmss"}, "did you mean 'cms'"),
         ({"protocol": "papers"}, "no protocol 'papers'; did you mean 'paper'"),
         ({"hidden_share": 1.0}, "hidden_share: found 1.0"),
-        ({"method": "agglomerative", "epochs": 3}, "agglomerative does not train"),
-        (
-            {"method": "agglomerative", "result": "trained"},
-            "result: found 'trained', but the method agglomerative does not train",
-        ),
-        (
-            {"method": "agglomerative", "train": True},
-            "train: found True, but the method agglomerative does not train",
-        ),
         ({"seed": 1 << 32}, "seed: found 4294967296, expected a whole number from 0 to 4294967295"),
-        ({"seed": -1, "method": "agglomerative"}, "seed: found -1, expected a whole number from 0"),
         ({"seed": "one"}, "settings: seed: found 'one', expected a whole number"),
         ({"max_minutes": "ten"}, "settings: max_minutes: found 'ten', expected a number"),
-        ({"pixel_size": 1 << 20}, "pixel_size: found 1048576, expected 8 to 4,096"),
         ({"result": "frozen"}, "result: found 'frozen', expected better or trained"),
     ],
 )
@@ -146,12 +128,6 @@ def test_a_config_keeps_its_encoder_under_another_method(tmp_path: Path) -> None
     )
 
 
-def test_settings_of_another_method_are_refused() -> None:
-    plain = to_dict(choose_settings())
-    with pytest.raises(UsageError, match="unknown setting 'gcd'"):
-        from_dict(DiscoverySettings, plain | {"gcd": to_dict(load_recipe(method="gcd"))})
-
-
 def test_any_setting_can_be_changed_by_name() -> None:
     found = choose_settings(
         changes={"training.batch_size": 48, "cms.training.lr": 0.5, "hidden_share": 0.4, "seed": 7}
@@ -177,8 +153,6 @@ def test_any_setting_can_be_changed_by_name() -> None:
         ("agglomerative.training.epochs", 1, "unknown setting 'agglomerative.training.epochs'"),
         ("training", 8, "unknown setting 'training'"),
         ("training.batch_size", "many", "batch_size: found 'many', expected a whole number"),
-        ("seed", "x", "seed: found 'x', expected a whole number"),
-        ("hidden_share", 2.0, "hidden_share: found 2.0"),
     ],
 )
 def test_invalid_changes_are_refused(name: str, value: object, words: str) -> None:

@@ -81,18 +81,11 @@ def test_images_with_zero_features_are_named_with_a_remedy(tmp_path: Path) -> No
     )
 
 
-def test_invalid_and_existing_files_are_refused_before_the_work(
-    tmp_path: Path,
-) -> None:
-    with pytest.raises(UsageError, match=r"found the suffix '.txt', expected .npz, .npy, .parquet"):
-        check_target(tmp_path / "x.txt", force=False)
+def test_an_existing_file_is_replaced_only_if_forced(tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(b"")
     with pytest.raises(UsageError, match="force=True"):
         check_target(tmp_path / "x.npz", force=False)
     check_target(tmp_path / "x.npz", force=True)
-    (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="file: cannot be written"):
-        check_target(tmp_path / "file" / "x.npz", force=False)
 
 
 def test_parquet_without_pyarrow_names_the_package(found, tmp_path: Path, monkeypatch) -> None:

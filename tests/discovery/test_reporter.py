@@ -27,12 +27,3 @@ def test_notes_are_logged_as_warnings(caplog) -> None:
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("WARNING", "note: 1 of 2 images was 100 % black")
     ]
-
-
-def test_a_second_listener_receives_lines_and_details() -> None:
-    first = []
-    second = []
-    reporter = Reporter(first.append, detail=lambda text: None).also_to(second.append)
-    reporter.report("hello")
-    reporter.detail("a trifle")
-    assert (first, second) == (["hello"], ["hello", "a trifle"])

@@ -7,26 +7,11 @@ from pathlib import Path
 import pytest
 
 from photo_runs import run_on, stop
-from shoal.data.readers import read_collection
 from shoal.discovery import discovery_job as module
 from shoal.discovery import run_job as reading
-from shoal.discovery.run_job import collection_checksum
 from shoal.errors import DataError, ShoalError, UsageError
-from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def test_an_unfinished_run_is_continued_only_with_resume(photos, settings, tmp_path: Path) -> None:
-    run = Run.create(tmp_path / "run")
-    run.start(settings, seed=0, device="cpu", command="")
-    with pytest.raises(
-        UsageError, match=r"found an unfinished run; give resume=True .*, or force=True"
-    ):
-        run_on(photos, run.path, settings)
-    assert run_on(photos, run.path, replace(settings, train=False), force=True).is_finished
-    with pytest.raises(UsageError, match=r"train: True, was False.* force=True"):
-        run_on(photos, run.path, settings)
 
 
 def test_a_full_disk_of_the_cache_leaves_no_run(
@@ -103,10 +88,3 @@ def test_resuming_with_other_inputs_is_refused_with_the_differences(
         DataError, match=r"config.yaml: damaged or edited, seed: found 'first', expected"
     ):
         run_on(photos, tmp_path / "run", settings, resume=True)
-
-
-def test_images_with_another_file_size_are_detected(photos, settings) -> None:
-    before = collection_checksum(read_collection(photos.folder, photos.labels))
-    name = next(iter(photos.truth))
-    (photos.folder / name).write_bytes((photos.folder / name).read_bytes() + b"\0")
-    assert collection_checksum(read_collection(photos.folder, photos.labels)) != before

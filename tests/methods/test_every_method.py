@@ -64,10 +64,6 @@ def same(first, second):
     return all(np.array_equal(getattr(first, name), getattr(second, name)) for name in names)
 
 
-def test_titles_of_methods_are_unique():
-    assert len({method.title for method in METHODS.values()}) == len(METHODS)
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_every_recipe_of_every_method_can_be_read(name):
     assert "default" in recipe_names(name)

@@ -6,7 +6,6 @@ from shoal.data.benchmarks import BENCHMARKS
 from shoal.errors import UsageError
 from shoal.methods.registry import (
     METHODS,
-    get_method,
     load_recipe,
     recipe_for,
     recipe_names,
@@ -21,7 +20,6 @@ BENCHMARK_RECIPES = [name + end for name in [*GENERIC, *FINE] for end in ("", "-
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_has_a_default_recipe_that_needs_no_download_and_can_be_seeded(name):
     settings = load_recipe(method=name)
-    assert isinstance(settings, get_method(name).settings)
     assert settings.encoder == "efficientnet-lite2"
     assert settings.input_size is None
     assert settings.inference.rule == "pairs"

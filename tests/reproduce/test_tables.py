@@ -91,13 +91,6 @@ def test_every_form_of_a_table_has_its_notes_remarks_and_the_misprints_of_the_pa
         assert (record["images"], record["remarks"]) == (60, f"{remark} {skipped}")
 
 
-def test_the_source_of_k_is_a_note_and_a_column():
-    results = results_of("14", [40.0, 50.0, 60.0], seeds=(0,))
-    table = table_of("14", results=results)
-    assert "K: given." in table.notes
-    assert {record["k_rule"] for record in table.records} == {"given"}
-
-
 def test_rows_are_named_where_they_differ_in_a_choice():
     rows = ("Agglomerative, K given", "GCD, K given", "CMS, K given")
     notes = choice_notes({row: choices(row) for row in rows})

@@ -7,24 +7,6 @@ from shoal.server import page_data
 from shoal.server.search import Search
 
 
-def words(review: Review) -> list[str]:
-    return [page_data.entry_fields(review.state, entry)["words"] for entry in review.state.entries]
-
-
-def test_an_action_in_words_names_its_categories(review: Review) -> None:
-    verbs.decide(review, "confirm", "heron", None)
-    verbs.decide(review, "reject", None, ["06.png", "00.png"])
-    verbs.decide(review, "flag", None, ["06.png"])
-    verbs.decide(review, "flag", None, ["01.png", "03.png", "07.png", "09.png"])
-    verbs.rename(review, "heron", "egret")
-    assert words(review)[:4] == [
-        "confirm 3 images of egret",
-        "reject 2 images of gull, novel-001",
-        "flag 1 image of no category",
-        "flag 4 images of gull, egret, novel-001, …",
-    ]
-
-
 def test_the_page_is_told_what_undo_will_undo(review: Review) -> None:
     verbs.decide(review, "flag", None, ["00.png"], by="bob")
     verbs.move(review, ["01.png"], "heron", by="bob")

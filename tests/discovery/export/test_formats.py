@@ -362,9 +362,6 @@ def test_exporting_into_the_folder_of_the_images_is_refused(
     export_run(run, name, tmp_path / "photos-sorted")
 
 
-ODD = ["export.csv", "..", "é" * 200, "hot/cold", "Hot/cold", ".export.tmp", "dot. ", "EXPORT.csv"]
-
-
 def recast(run: Run, categories: list[str], folder: Path) -> None:
     """Return a run with one image per category."""
     row = run.assignments[0]

@@ -9,8 +9,7 @@ from shoal.data.collection import Collection
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.job import check_collection
 from shoal.discovery.trained.held_out import describe_held_out, hold_out
-from shoal.discovery.trained.trained_result import uses_frozen_k
-from shoal.errors import DataError, UsageError
+from shoal.errors import DataError
 
 
 def collection_of(labels: list[int]) -> Collection:
@@ -75,13 +74,6 @@ def test_the_number_of_hidden_categories_follows_the_share(
     assert len(found.hidden) == n_hidden
 
 
-def test_the_trained_result_uses_the_frozen_k_unless_given_or_by_the_papers_rule() -> None:
-    settings = choose_settings()
-    assert uses_frozen_k(settings)
-    others = choose_settings(protocol="paper"), choose_settings(n_clusters=5)
-    assert not any(uses_frozen_k(other) for other in others)
-
-
 def test_too_few_images_for_the_neighbors_are_refused() -> None:
     settings = choose_settings()
     wide = replace(
@@ -93,11 +85,3 @@ def test_too_few_images_for_the_neighbors_are_refused() -> None:
     ):
         check_collection(collection_of([0, 0, 1, 1] + [-1] * 7), settings)
     check_collection(collection_of([0, 0, 1, 1] + [-1] * 8), settings)
-
-
-def test_an_impossible_range_is_refused_before_any_work() -> None:
-    collection = collection_of([0] * 5 + [1] * 5 + [2] * 5 + [-1] * 15)
-    check_collection(collection, choose_settings(n_clusters=(2, 100)))
-    for numbers in ((1, 2), (31, 40)):
-        with pytest.raises(UsageError, match="n_clusters: found the range"):
-            check_collection(collection, choose_settings(n_clusters=numbers))

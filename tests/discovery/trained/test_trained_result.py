@@ -14,7 +14,6 @@ from shoal.discovery.reporter import Reporter
 from shoal.discovery.trained import training
 from shoal.discovery.trained.evaluation import Choice, Evaluation
 from shoal.discovery.trained.trained_result import reason_not_to_train
-from shoal.methods.registry import load_recipe
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -66,19 +65,6 @@ def test_training_is_skipped_if_no_result_could_be_significant_unless_requested(
 def test_training_is_skipped_if_nothing_can_be_held_out_unless_requested() -> None:
     assert reason_not_to_train(choose_settings(), None)
     assert reason_not_to_train(choose_settings(train=True), None) == ""
-
-
-@pytest.mark.parametrize("changes", [{"training.lr": 0.02}, {}])
-def test_the_values_of_the_cpu_recipe_can_be_given_explicitly(changes) -> None:
-    """The recipe is then still `default`."""
-    given = choose_settings(epochs=12, train=True, changes=changes)
-    recipe = load_recipe("cpu")
-    assert (given.recipe, given.method_settings.training.epochs) == (
-        "default",
-        recipe.training.epochs,
-    )
-    assert reason_not_to_train(given, evaluation_of(0)) == ""
-    assert choose_settings(recipe="cpu").recipe == "cpu"
 
 
 def test_with_few_labels_training_is_skipped(photos, settings, tmp_path: Path) -> None:
