@@ -204,7 +204,7 @@ write = Checkpointer.write
 
 def die(self, *rest, **how):
     write(self, *rest, **how)
-    if self.n_epochs == 2 and os.environ["RANK"] == {rank!r}:
+    if len(self.metrics) == 2 and os.environ["RANK"] == {rank!r}:
         os.kill(os.getpid(), signal.SIGKILL)
 
 Checkpointer.write = die

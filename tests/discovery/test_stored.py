@@ -154,7 +154,7 @@ def test_a_review_of_a_bucket_can_be_refined_and_exports_need_a_folder(
     photos, tmp_path: Path, untrained
 ) -> None:
     run = discover(upload(photos.folder, "refined"), photos.labels, tmp_path / "run", untrained)
-    with pytest.raises(UsageError, match=r"s3://refined/photos"):
+    with pytest.raises(UsageError, match="cannot be linked"):
         export_run(run, "imagefolder", tmp_path / "sorted")
     export_run(run, "imagefolder", tmp_path / "sorted", images=photos.folder)
     assert len(list((tmp_path / "sorted").rglob("*.png"))) == len(photos.truth)

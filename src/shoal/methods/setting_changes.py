@@ -81,7 +81,10 @@ def describe_unknown_setting(
 ) -> str:
     """Return a message for a name that is not a setting of a method nor one of `further` names,
     with similar ones."""
-    near = get_close_matches(name, {*further, *_setting_names(method)}, n=2)
+    known = {*further, *_setting_names(method)}
+    # Groups are often left out: 'alpha' is 'inference.shift.alpha'.
+    near = sorted(setting for setting in known if setting.endswith(f".{name}"))[:3]
+    near = near or get_close_matches(name, known, n=2)
     hint = "name it as the recipes do, as in training.epochs"
     if near:
         hint = f"did you mean {' or '.join(map(repr, near))}?"

@@ -34,7 +34,11 @@ def cards(run: ReviewedRun) -> list[Card]:
     ordered = sorted(run.categories, key=lambda c: (-c.size, c.category))[:MAX_CARDS]
     if NO_CATEGORY in run.members:
         ordered.append(_no_category(run))
-    first = {c.category: int(run.members[c.category_id][0]) for c in run.categories if c.size}
+    first = {
+        category.category: int(run.members[category.category_id][0])
+        for category in run.categories
+        if category.category_id in run.members
+    }
     made = []
     for category in ordered:
         rows = run.members.get(category.category_id, np.zeros(0, np.int64)).tolist()

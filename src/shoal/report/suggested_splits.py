@@ -25,7 +25,7 @@ def suggested_splits(run: ReviewedRun) -> list[Split]:
     is_apart = np.array(run.column("is_apart"), dtype=bool)
     splits = []
     for category in run.categories:
-        if category.size and category.mixed_probability >= MIXED_FROM:
+        if category.category_id in run.members and category.mixed_probability >= MIXED_FROM:
             rows = run.members[category.category_id]
             groups = (rows[~is_apart[rows]], rows[is_apart[rows]])
             if all(map(len, groups)):  # else a review has separated them

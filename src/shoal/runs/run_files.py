@@ -80,6 +80,7 @@ def read_settings(file: Path) -> dict[str, Any]:
         settings = yaml.safe_load(text)
     if not isinstance(settings, dict):
         raise damaged(file, f"found {show(settings)}, expected settings by name")
+    settings.pop("depths", None)  # of runs for which several depths were tried
     return settings
 
 

@@ -82,10 +82,7 @@ def check_folder(folder: Location) -> Path:
     refuse_address(folder)
     path = absolute_path(folder)
     if not path.is_dir():
-        raise DataError(
-            f"{path}: no such folder; give the folder of the images (for embeddings, use `shoal "
-            "cluster`)"
-        )
+        raise DataError(f"{path}: no such folder; give the folder of the images")
     return path
 
 
