@@ -284,6 +284,7 @@ def _clean_up_finished(job: Job) -> None:
         with locked(run.path):
             run.drop_checkpoints()
             if not job.is_concluded:
+                Run.open(run.path)  # refuses damaged tables
                 job.conclude()
 
 
