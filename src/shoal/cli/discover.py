@@ -72,9 +72,7 @@ def discover(
         ),
     ] = None,
     input_size: InputSize = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="Named settings, such as gpu or cub.")
-    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="Named settings, such as gpu or cub.")] = None,
     config: Config = None,
     protocol: Protocol = None,
     changes: Annotated[

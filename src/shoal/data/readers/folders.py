@@ -82,7 +82,10 @@ def check_folder(folder: Location) -> Path:
     refuse_address(folder)
     path = absolute_path(folder)
     if not path.is_dir():
-        raise DataError(f"{path}: no such folder; give the folder of the images")
+        problem = "no such folder"
+        if path.exists():
+            problem = "found a file (unpack an archive; for embeddings, use `shoal cluster`)"
+        raise DataError(f"{path}: {problem}; give the folder of the images")
     return path
 
 
