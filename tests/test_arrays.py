@@ -7,9 +7,9 @@ import pytest
 from shoal.arrays import (
     as_class,
     as_count,
-    as_embeddings,
     as_labels,
     as_number,
+    as_stored_embeddings,
     nan_to_null,
     sort_classes,
 )
@@ -18,10 +18,10 @@ from shoal.errors import DataError, UsageError
 
 @pytest.mark.parametrize(
     ("given", "kept"),
-    [("f2", "f4"), ("f4", "f4"), ("f8", "f8"), ("i8", "f8"), ("u1", "f8"), ("?", "f8")],
+    [("f2", "f2"), ("f4", "f4"), ("f8", "f8"), ("i8", "f8"), ("u1", "f8"), ("?", "f8")],
 )
-def test_embeddings_keep_float32_and_float64_and_convert_the_rest(given: str, kept: str) -> None:
-    assert as_embeddings(np.ones((3, 2), dtype=given)).dtype == np.dtype(kept)
+def test_embeddings_keep_floats_and_convert_the_rest(given: str, kept: str) -> None:
+    assert as_stored_embeddings(np.ones((3, 2), dtype=given)).dtype == np.dtype(kept)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_embeddings_keep_float32_and_float64_and_convert_the_rest(given: str, ke
 )
 def test_embeddings_that_cannot_be_used_are_refused_with_the_place(x: object, words: str) -> None:
     with pytest.raises(DataError) as caught:
-        as_embeddings(x)
+        as_stored_embeddings(x)
     assert str(caught.value).startswith("X: ")
     assert words in str(caught.value)
 

@@ -73,18 +73,6 @@ def archive_arrays(
     return arrays
 
 
-def as_embeddings(x: ArrayLike) -> Floats:
-    """Return a checked (N, D) matrix of finite numbers, as float32 or float64.
-
-    float16 becomes float32, because the CPU has no arithmetic in half precision; integers become
-    float64.
-    """
-    rows = as_stored_embeddings(x)
-    if rows.dtype == np.float16:
-        return rows.astype(np.float32)
-    return rows
-
-
 def as_stored_embeddings(x: ArrayLike, *, name: str = "X") -> Floats:
     """Return a checked (N, D) matrix of finite numbers; float16 stays, so that a memory map is not
     read into memory."""

@@ -115,7 +115,7 @@ def run_forked(arguments, cache, make_reporter, resume):
 def main(folder, labels, config, runs, *moments):
     torch.set_num_threads(1)
     Choice.is_significant = (
-        True  # so few labels cannot show a significant gain, but the final training must run
+        True  # so few labels cannot show a significant gain, but the trained result must be used
     )
     torch.backends.mkldnn.set_flags(
         False
