@@ -33,7 +33,8 @@ def found():
     lists = neighbors.k_nearest(rows, rows, 9, exclude=own)
     few = neighbors.k_nearest(rows[:7], rows, 3)
     trees = [ward_linkage(each) for each in (rows, ties, one_hot)]
-    return [lists.indices, lists.similarities, few.indices, linkage.link_rows(rows, lists), *trees]
+    known = {"indices": lists.indices, "similarities": lists.similarities}
+    return [*known.values(), few.indices, linkage.link_rows(rows, **known), *trees]
 
 
 scan.gather_rows = count

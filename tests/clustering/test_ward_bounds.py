@@ -19,7 +19,7 @@ from shoal.clustering.products import (
 from shoal.clustering.ward.bounds import Margins, merged_low
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.lists import empty_lists
-from shoal.clustering.ward.scan import Scanner
+from shoal.clustering.ward.scan import Clusters
 from shoal.clustering.workers import Workers, matmul_precision
 
 ALL = {
@@ -38,14 +38,15 @@ def true_height(a: torch.Tensor, b: torch.Tensor, s: float, t: float) -> Fractio
 
 
 @pytest.fixture
-def scanner() -> Scanner:
+def clusters() -> Clusters:
     rng = np.random.default_rng(0)
     rows = torch.as_tensor(rng.normal(size=(60, 37))) / 8
     # Pairs of near points, for which bounds are tight.
     rows[30:] = rows[:30] + 1e-4 * torch.as_tensor(rng.normal(size=(30, 37)))
     sizes = torch.as_tensor(rng.integers(1, 9, size=60)).double()
-    return Scanner(
+    return Clusters(
         Geometry(rows, sizes),
+        torch.arange(60),
         (FLOAT64,),
         Margins.of(37, 3.0),
         empty_lists(60, 12, rows.device),
@@ -56,15 +57,15 @@ def scanner() -> Scanner:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
-def test_lows_of_products_never_exceed_the_distance(name: str, scanner: Scanner) -> None:
+def test_lows_of_products_never_exceed_the_distance(name: str, clusters: Clusters) -> None:
     precision = ALL[name]
-    scanner.precisions = (precision, FLOAT64)
-    scanner.points = Points.of(scanner.geometry.centroids, scanner.center, precision)
+    clusters.precisions = (precision, FLOAT64)
+    clusters.points = Points.of(clusters.geometry.centroids, clusters.center, precision)
     rows = torch.arange(60)
     with matmul_precision(precision.matmul):
-        lists = scanner._listed(rows, precision)
-    centroids = scanner.geometry.centroids
-    sizes = scanner.geometry.sizes
+        lists = clusters._listed(rows, precision)
+    centroids = clusters.geometry.centroids
+    sizes = clusters.geometry.sizes
     for i in range(60):
         listed = set(lists.index[i].tolist())
         assert i not in listed
@@ -76,9 +77,9 @@ def test_lows_of_products_never_exceed_the_distance(name: str, scanner: Scanner)
     assert (lists.low[:, 1] > 0).all()
 
 
-def test_distances_are_symmetric_and_within_eta(scanner: Scanner) -> None:
-    geometry = scanner.geometry
-    margins = scanner.margins
+def test_distances_are_symmetric_and_within_eta(clusters: Clusters) -> None:
+    geometry = clusters.geometry
+    margins = clusters.margins
     i = torch.arange(30)
     j = torch.arange(30) + 30
     d = geometry.distances(i, j)

@@ -19,16 +19,6 @@ def assert_same_tree(ours: np.ndarray, theirs: np.ndarray) -> None:
         np.testing.assert_array_equal(Tree(ours).cut(n_clusters), Tree(theirs).cut(n_clusters))
 
 
-def test_an_offset_changes_nothing() -> None:
-    """Integers far from zero, such as times or coordinates, have exact differences."""
-    # These rows have no ties.
-    rows = np.random.default_rng(0).integers(-500_000, 500_000, size=(300, 2)).astype(np.float64)
-    for offset in (1e9, -(2.0**52)):
-        assert_same_tree(ward_linkage(rows + offset), linkage(rows, "ward"))
-    far = np.column_stack([rows[:, 0] + 1.8e9, rows[:, 1]])
-    assert_same_tree(ward_linkage(far), linkage(rows, "ward"))
-
-
 @pytest.mark.slow
 def test_a_range_that_squares_can_hold_is_linked_as_by_scipy() -> None:
     rows = 2.0 ** np.arange(-200, 200)[:, None]

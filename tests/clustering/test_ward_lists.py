@@ -213,15 +213,16 @@ def test_a_cluster_that_waits_is_not_taken_to_have_the_nearest_of_all(
     monkeypatch.setattr(rounds, "LIVE_SHARE", 0)
     monkeypatch.setitem(scan.FEW, "cpu", 0)
     empty = empty_lists(10, 9, rows.device)
-    scanner = scan.Scanner(geometry, (FLOAT64,), margins, empty, 1 << 24, Workers())
-    at_work = rounds.Rounds(scanner, torch.arange(10), 10)
+    slots = torch.arange(10)
+    clusters = scan.Clusters(geometry, slots, (FLOAT64,), margins, empty, 1 << 24, Workers())
+    clusters.find(torch.arange(10))
     was_misled = False
     for _ in range(2):
-        at_work.step()
+        rounds.merge_round(clusters, 10)
         distance = all_distances(geometry)
-        distance[:, ~scanner.is_live] = torch.inf
-        live = scanner.is_live.nonzero()[:, 0]
-        was_misled |= bool((scanner.decision.distance[live] > distance[live].amin(1)).any())
-        check(scanner.lists.take(live), live, geometry, scanner.is_live)
-        assert (scanner.floors[live] <= distance[live].amin(1)).all()
+        distance[:, ~clusters.is_live] = torch.inf
+        live = clusters.is_live.nonzero()[:, 0]
+        was_misled |= bool((clusters.decision.distance[live] > distance[live].amin(1)).any())
+        check(clusters.lists.take(live), live, geometry, clusters.is_live)
+        assert (clusters.floors[live] <= distance[live].amin(1)).all()
     assert was_misled  # otherwise the test proves nothing

@@ -21,7 +21,6 @@ from shoal.clustering.duplicates import earlier_copies, equal_rows
 from shoal.clustering.neighbors import Neighbors
 from shoal.clustering.products import (
     BFLOAT16,
-    ENCODE_ROWS,
     FLOAT32,
     FLOAT64,
     TENSOR_BFLOAT16,
@@ -32,9 +31,9 @@ from shoal.clustering.sums import halving_sum
 from shoal.clustering.ward import triton_rounds, triton_scan
 from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.exact import Geometry
-from shoal.clustering.ward.lists import empty_lists, ready_lists
-from shoal.clustering.ward.rounds import Rounds, as_merges
-from shoal.clustering.ward.scan import Scanner
+from shoal.clustering.ward.lists import Lists, empty_lists, ready_lists
+from shoal.clustering.ward.rounds import as_merges, merge_round
+from shoal.clustering.ward.scan import Clusters
 from shoal.clustering.workers import Workers, all_workers
 from shoal.device import choose_device, free_memory, multiplies_bfloat16
 from shoal.distributed import call_others, can_share, object_from_main
@@ -101,70 +100,44 @@ def ward_linkage(
     return link_rows(_as_rows(X, device))
 
 
-def link_rows(rows: Tensor, lists: Neighbors | None = None, *, is_called: bool = False) -> Floats:
-    """Link finite float32 or float64 rows (N, D) on their device, with their exact neighbor lists
-    if there are any.
+def link_rows(rows: Tensor, *, is_called: bool = False, **lists: Tensor) -> Floats:
+    """Link finite float32 or float64 rows (N, D) on their device, with the fields of their exact
+    `Neighbors` if these are known.
 
-    `is_called` says that the main process has called this one to take part.
+    `is_called` says that the main process has called this one to take part (`scan.py`).
     """
     n = len(rows)
     if n == 1:
         return np.zeros((0, 4))
-    origin, scale = _origin_and_scale(rows)
+    scale = _scale(rows)
     with all_workers(rows.device) as workers:
         if n * rows.numel() <= FEW_PRODUCTS:
-            return _link_by_scipy(rows, origin, scale)
+            return _link_by_scipy(rows, scale)
         first, group = equal_rows(rows)
-        geometry = _geometry(rows, first, group, origin, scale, workers)
+        # The distinct rows, and how often each occurs.
+        geometry = Geometry(rows[first].double().mul_(scale), torch.bincount(group).double())
         if n <= MAX_TIED and _are_tied(geometry):
-            return _link_by_scipy(rows, origin, scale)
+            return _link_by_scipy(rows, scale)
         room = min(BLOCK_BYTES[rows.device.type], free_memory(rows.device) // 8)
         is_shared = is_called or can_share(rows.device, n * rows.numel(), SHARED_PRODUCTS)
         if is_shared:
             if not is_called:
-                sent = {"rows": rows}
-                if lists is not None:
-                    sent |= {"indices": lists.indices, "similarities": lists.similarities}
-                call_others(link_with_main, sent, rows.device)
+                call_others(link_rows, {"rows": rows, **lists}, rows.device, is_called=True)
             room = object_from_main(room, rows.device)
-        if origin.any():
-            lists = None  # their inner products are about the origin 0
-        merges = _merges(geometry, first, group, lists, scale, room, workers, is_shared)
+        k = N_LISTED[rows.device.type]
+        ready = empty_lists(len(first), k, rows.device)
+        if lists:
+            ready = ready_lists(Neighbors(**lists), first, group, geometry, scale, k)
+        merges = _merges(geometry, group, ready, room, workers, is_shared)
     return _sorted_by_height(merges.cpu().numpy(), scale)
 
 
-def link_with_main(
-    rows: Tensor, indices: Tensor | None = None, similarities: Tensor | None = None
-) -> None:
-    """Take part in linking rows that the main process has sent (`scan.py`)."""
-    lists = None
-    if indices is not None and similarities is not None:
-        lists = Neighbors(indices, similarities)
-    link_rows(rows, lists, is_called=True)
-
-
-def _link_by_scipy(rows: Tensor, origin: Tensor, scale: float) -> Floats:
-    """Return scipy's tree of the rows, centered and scaled so that distances of large numbers stay
-    finite."""
-    points = (rows.double() - origin) * scale
+def _link_by_scipy(rows: Tensor, scale: float) -> Floats:
+    """Return scipy's tree of the rows, scaled so that distances of large numbers stay finite."""
     # From distances: scipy warns of rows that look like a square distance matrix.
-    linkage: Floats = scipy_linkage(pdist(points.cpu().numpy()), "ward")
+    linkage: Floats = scipy_linkage(pdist((rows.double() * scale).cpu().numpy()), "ward")
     linkage[:, 2] /= scale
     return linkage
-
-
-def _geometry(
-    rows: Tensor, first: Tensor, group: Tensor, origin: Tensor, scale: float, workers: Workers
-) -> Geometry:
-    """Return the distinct rows in float64, centered and scaled, and how often each occurs."""
-    shape = (len(first), rows.shape[1])
-    centroids = torch.empty(shape, dtype=torch.float64, device=rows.device)
-
-    def work(part: Tensor, source: Tensor) -> None:
-        torch.mul(rows[source].double().sub_(origin), scale, out=part)
-
-    workers.map_rows(work, centroids, first, at_most=ENCODE_ROWS[rows.device.type])
-    return Geometry(centroids, torch.bincount(group).double())
 
 
 def _are_tied(geometry: Geometry) -> bool:
@@ -183,45 +156,35 @@ def _are_tied(geometry: Geometry) -> bool:
 
 
 def _merges(
-    geometry: Geometry,
-    first: Tensor,
-    group: Tensor,
-    lists: Neighbors | None,
-    scale: float,
-    room: int,
-    workers: Workers,
-    is_shared: bool,
+    geometry: Geometry, group: Tensor, lists: Lists, room: int, workers: Workers, is_shared: bool
 ) -> Tensor:
     """Return all merges (N-1, 4): of equal rows at height 0, then round by round."""
     copies, nodes = _merge_copies(group)
     merges = [copies]
-    next_node = len(group) + len(copies)
+    n_rows = len(group)
     n_columns = geometry.centroids.shape[1]
     device = nodes.device
     if triton_rounds.can_merge(device, len(nodes), n_columns, room):
-        merges.append(
-            triton_rounds.merge_all(geometry, nodes, next_node, torch.zeros_like(geometry.sizes))
-        )
+        heights = torch.zeros_like(geometry.sizes)
+        merges.append(triton_rounds.merge_all(geometry, nodes, n_rows + len(copies), heights))
     elif len(nodes) > 1:
-        k = N_LISTED[device.type]
-        if lists is None:
-            ready = empty_lists(len(nodes), k, device)
-        else:
-            ready = ready_lists(lists, first, group, geometry, scale, k)
         lengths = torch.linalg.vector_norm(geometry.centroids, dim=1)
         margins = Margins.of(n_columns, 1.0001 * float(lengths.max()))
-        scanner = Scanner(geometry, precisions(device), margins, ready, room, workers, is_shared)
-        rounds = Rounds(scanner, nodes, next_node)
-        while scanner.n_live > 1:
-            if triton_rounds.can_merge(device, scanner.n_live, n_columns, room):
-                rounds.close_gaps()
+        clusters = Clusters(
+            geometry, nodes, precisions(device), margins, lists, room, workers, is_shared
+        )
+        clusters.find(torch.arange(len(nodes), device=device))
+        while clusters.n_live > 1:
+            next_node = n_rows + sum(map(len, merges))
+            if triton_rounds.can_merge(device, clusters.n_live, n_columns, room):
+                clusters.close_gaps()
                 merges.append(
                     triton_rounds.merge_all(
-                        geometry, rounds.nodes, rounds.next_node, rounds.heights, scanner.decision
+                        geometry, clusters.nodes, next_node, clusters.heights, clusters.decision
                     )
                 )
                 break
-            merges.append(rounds.step())
+            merges.append(merge_round(clusters, next_node))
     return torch.cat(merges)
 
 
@@ -231,15 +194,15 @@ def _as_rows(X: Tensor | ArrayLike, device: str | torch.device | None) -> Tensor
     if not isinstance(X, Tensor):
         # Read-only memory is copied, because torch warns of it.
         rows = torch.from_numpy(np.require(as_matrix(X), requirements=["C", "W"]))
-    elif X.layout != torch.strided:
-        raise DataError("X: found a sparse tensor; give X.to_dense()")
     else:
         rows = X.detach()
         if device is None:
             device = rows.device
-    if rows.ndim != 2 or 0 in rows.shape or rows.is_complex():
+    is_dense = rows.layout == torch.strided
+    if rows.ndim != 2 or 0 in rows.shape or rows.is_complex() or not is_dense:
         raise DataError(
-            f"X: found shape {tuple(rows.shape)} and {rows.dtype}, expected (N, D) real numbers"
+            f"X: found shape {tuple(rows.shape)} and {rows.dtype}, expected dense (N, D) real "
+            "numbers"
         )
     rows = rows.to(choose_device(device))
     if not rows.is_floating_point():
@@ -254,25 +217,16 @@ def _as_rows(X: Tensor | ArrayLike, device: str | torch.device | None) -> Tensor
     return rows.contiguous()
 
 
-def _origin_and_scale(rows: Tensor) -> tuple[Tensor, float]:
-    """Return what is subtracted from all rows, (D,), and the power of two that then scales the
-    largest entry to between 1/2 and 1, so that no square overflows.
-
-    Columns far from zero, of one sign and within a factor of two (times, coordinates), would cost
-    the centroids bits, so the first row's entry is subtracted. Differences within such a column are
-    exact (Sterbenz), so this changes no distance.
-    """
-    low = rows.amin(0).double()
-    high = rows.amax(0).double()
-    is_far = ((low > 0) & (high <= 2 * low)) | ((high < 0) & (low >= 2 * high))
-    origin = torch.where(is_far, rows[0].double(), 0.0)
-    largest = float(torch.maximum(high - origin, origin - low).max())
+def _scale(rows: Tensor) -> float:
+    """Return the power of two that scales the largest entry to between 1/2 and 1, so that no square
+    overflows."""
+    largest = float(rows.abs().amax())
     if largest > LARGEST:
         raise DataError(
             f"X: found entries of {largest:.3g}, expected at most {LARGEST:g}; "
             "divide X by a constant"
         )
-    return origin, 2.0 ** -max(math.frexp(largest)[1], -1000)
+    return 2.0 ** -max(math.frexp(largest)[1], -1000)
 
 
 def precisions(device: torch.device) -> tuple[Precision, ...]:

@@ -62,13 +62,14 @@ CHUNK_ROWS = {"cpu": 1 << 10, "cuda": 1 << 16}
 """Largest number of rows whose lists are updated together."""
 
 
-class Scanner:
+class Clusters:
     """The clusters, the nearest of each and, unless they are few, its list; `points` are the
-    centroids in the first of `precisions`."""
+    centroids in the first of `precisions`, `nodes` (M,) their nodes in the tree."""
 
     def __init__(
         self,
         geometry: Geometry,
+        nodes: Tensor,
         precisions: tuple[Precision, ...],
         margins: Margins,
         lists: Lists,
@@ -77,12 +78,15 @@ class Scanner:
         is_shared: bool = False,
     ) -> None:
         self.geometry = geometry
+        self.nodes = nodes
         self.precisions = precisions
         self.margins = margins
         self.lists = lists
         self.memory = memory
         self.workers = workers
         self.is_shared = is_shared
+        # D at which each cluster was made
+        self.heights = torch.zeros_like(geometry.sizes)
         self.n_live = len(geometry.sizes)
         self.k = lists.index.shape[1]
         device = geometry.sizes.device
@@ -117,9 +121,8 @@ class Scanner:
         self.is_live[gone] = False
         self.n_live -= len(gone)
 
-    def close_gaps(self) -> tuple[Tensor, Tensor]:
-        """Renumber the live slots without gaps, in order; return them, and the new number of every
-        slot."""
+    def close_gaps(self) -> Tensor:
+        """Renumber the live slots without gaps, in order; return the new number of every slot."""
         live = self.is_live.nonzero()[:, 0]
         # Slot 0 is always alive, so that a dead slot has the number of a live one, never -1.
         number = self.is_live.cumsum(0) - 1
@@ -132,7 +135,9 @@ class Scanner:
         lists = self.lists.take(live)
         self.lists = Lists(number[lists.index], lists.low, lists.outside)
         self.floors = self.floors[live]
-        return live, number
+        self.nodes = self.nodes[live]
+        self.heights = self.heights[live]
+        return number
 
     def find(self, rows: Tensor) -> None:
         """Find the nearest of some clusters, from their lists if these prove it."""
@@ -177,29 +182,26 @@ class Scanner:
     def _scan(self, rows: Tensor) -> None:
         """Find the lists and nearest clusters of `rows`; several processes share many products."""
         n_products = len(rows) * self.geometry.centroids.numel()
-        if not self.is_shared or n_products < SHARED_PRODUCTS:
-            self._scan_here(rows)
-            return
-        mine = rows[rank() :: world_size()]
-        self._scan_here(mine)
-        self._accept(
-            gather_rows(mine),
-            self.lists.take(mine).each(gather_rows),
-            self.decision.take(mine).each(gather_rows),
-        )
-
-    def _scan_here(self, rows: Tensor) -> None:
+        is_shared = self.is_shared and n_products >= SHARED_PRODUCTS
+        mine = rows[rank() :: world_size()] if is_shared else rows
+        left = mine
         for precision in self.precisions:
-            if len(rows):
-                rows = self._undecided(rows, precision)
+            if len(left):
+                left = self._undecided(left, precision)
 
         def work(block: Tensor) -> None:
             decision, low = self._nearest(block)
             slots = torch.arange(low.shape[1], device=low.device)
             self._accept(block, Lists.of_lowest(slots.expand_as(low), low, self.k), decision)
 
-        if len(rows):
-            self.workers.map_rows(work, rows, at_most=self._rows_at_once())
+        if len(left):
+            self.workers.map_rows(work, left, at_most=self._rows_at_once())
+        if is_shared:
+            self._accept(
+                gather_rows(mine),
+                self.lists.take(mine).each(gather_rows),
+                self.decision.take(mine).each(gather_rows),
+            )
 
     def _undecided(self, rows: Tensor, precision: Precision) -> Tensor:
         """Scan with one precision; return the rows that it does not decide.
