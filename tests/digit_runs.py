@@ -56,8 +56,8 @@ def describe(
     labeled = np.array([bool(label) for label in given])
     names: dict[int, str] = {}
     if labeled.any():
-        found = match(np.array(given)[labeled], clusters[labeled])
-        names = {int(c): str(name) for c, name in zip(found.clusters, found.classes, strict=True)}
+        matched, classes = match(np.array(given)[labeled], clusters[labeled])
+        names = {int(c): str(name) for c, name in zip(matched, classes, strict=True)}
     ids = sorted(set(clusters.tolist()), key=lambda c: (c not in names, c))
     for at, c in enumerate(c for c in ids if c not in names):
         names[c] = f"novel-{at + 1:03d}"

@@ -47,15 +47,6 @@ class Accuracy:
         return " / ".join(f"{name} {number(100 * part, 1)}" for name, part in parts.items())
 
 
-@dataclass(frozen=True, slots=True)
-class Matching:
-    """A one-to-one matching of m clusters to classes; pairs without a common image are left out."""
-
-    clusters: NDArray[np.generic]  # (m,) labels in y_pred
-    classes: NDArray[np.generic]  # (m,) labels in y_true, same order
-    counts: Ints  # (m,) images of the class in the cluster
-
-
 def gcd_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> Accuracy:
     """Compute the accuracy of generalized category discovery: one matching over all images,
     evaluated separately on known and novel ones.
@@ -86,14 +77,20 @@ def gcd_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> A
     >>> gcd_accuracy(["a", "a", "b", "c", "c"], [0, 0, 1, 1, 2], [True, True, True, False, False])
     Accuracy(all=0.8, known=1.0, novel=0.5)
     """
-    # numpy turns -1 in a list of names into text.
-    true = _as_labels(y_true, "y_true", UNLABELED, str(UNLABELED))
-    pred = _as_labels(y_pred, "y_pred")
+    true = np.asarray(y_true)
+    pred = np.asarray(y_pred)
     known = np.asarray(is_known)
-    if true.shape != pred.shape or known.shape != true.shape or known.dtype != bool:
+    if not true.shape == pred.shape == known.shape == (true.size,) or known.dtype != bool:
         raise DataError(
             f"y_true, y_pred, is_known: found shapes {true.shape}, {pred.shape} and {known.shape} "
             f"of {known.dtype}, expected three of (N,), the last one booleans"
+        )
+    # numpy turns -1 in a list of names into text.
+    none = np.array([is_missing(label) or label in (-1, "-1") for label in true.tolist()])
+    none |= [is_missing(label) for label in pred.tolist()]
+    if none.any():
+        raise DataError(
+            f"y_true, y_pred: no label in {name_rows(none)}; score only images that have a label"
         )
     counts, clusters, classes = contingency(true, pred)
     counts_known = np.zeros_like(counts)
@@ -115,30 +112,20 @@ def gcd_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> A
     )
 
 
-def _as_labels(labels: ArrayLike, name: str, *unlabeled: object) -> NDArray[np.generic]:
-    """Check labels (N,): none missing or `unlabeled`."""
-    array = np.asarray(labels)
-    if array.ndim != 1:
-        raise DataError(f"{name}: found shape {array.shape}, expected (N,), one label per image")
-    missing = np.array([is_missing(label) or label in unlabeled for label in array.tolist()])
-    if missing.any():
-        raise DataError(
-            f"{name}: no label in {name_rows(missing)}; score only images that have a label"
-        )
-    return array
-
-
 def _share(part: float, whole: int) -> float:
     return float(part) / whole if whole else float("nan")
 
 
 def matched_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     """Return the share of images that are correct under the best matching; NaN without images."""
-    return _share(int(match(y_true, y_pred).counts.sum()), len(np.asarray(y_true)))
+    counts = contingency(y_true, y_pred)[0]
+    n_correct = counts[linear_sum_assignment(counts, maximize=True)].sum()
+    return _share(n_correct, int(counts.sum()))
 
 
-def match(y_true: ArrayLike, y_pred: ArrayLike) -> Matching:
-    """Match clusters one-to-one to classes so that the most images are correct.
+def match(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+    """Match clusters one-to-one to classes so that the most images are correct; return the labels
+    (m,) of clusters and of their classes. Pairs without a common image are left out.
 
     Among equally good matchings the choice depends neither on the order of images nor on the names
     of clusters, except that of clusters with identical counts the lowest name is matched first. It
@@ -149,9 +136,8 @@ def match(y_true: ArrayLike, y_pred: ArrayLike) -> Matching:
     order = np.lexsort(counts.T[::-1]) if counts.size else np.arange(0)
     rows, columns = linear_sum_assignment(counts[order], maximize=True)
     rows = order[rows]
-    matched = counts[rows, columns]
-    is_shared = matched > 0
-    return Matching(clusters[rows[is_shared]], classes[columns[is_shared]], matched[is_shared])
+    is_shared = counts[rows, columns] > 0
+    return clusters[rows[is_shared]], classes[columns[is_shared]]
 
 
 def match_clusters(labels: Ints, clusters: Ints) -> Ints:
@@ -159,16 +145,15 @@ def match_clusters(labels: Ints, clusters: Ints) -> Ints:
     none."""
     is_labeled = labels != UNLABELED
     class_of = np.full(int(clusters.max()) + 1, UNLABELED)
-    if is_labeled.any():
-        matching = match(labels[is_labeled], clusters[is_labeled])
-        class_of[matching.clusters.astype(np.int64)] = matching.classes
+    matched, classes = match(labels[is_labeled], clusters[is_labeled])
+    class_of[matched] = classes
     return class_of
 
 
 def correct_images(y_true: ArrayLike, y_pred: ArrayLike) -> Bools:
     """Return which images (N,) are in the cluster that is matched to their class."""
-    matching = match(y_true, y_pred)
-    pairs = set(zip(matching.classes.tolist(), matching.clusters.tolist(), strict=True))
+    clusters, classes = match(y_true, y_pred)
+    pairs = set(zip(classes.tolist(), clusters.tolist(), strict=True))
     images = zip(np.asarray(y_true).tolist(), np.asarray(y_pred).tolist(), strict=True)
     return np.array([image in pairs for image in images], dtype=bool)
 

@@ -117,6 +117,6 @@ def _partners(first: Side, other: Side) -> dict[int, int]:
     other_ids = other.run.category_ids
     free = ~np.isin(ids, [*partner_of]) & ~np.isin(other_ids, [*partner_of.values()])
     if free.any():
-        pairs = match(ids[free], other_ids[free])
-        partner_of |= dict(zip(pairs.classes.tolist(), pairs.clusters.tolist(), strict=True))
+        theirs, ours = match(ids[free], other_ids[free])
+        partner_of |= dict(zip(ours.tolist(), theirs.tolist(), strict=True))
     return partner_of
