@@ -96,6 +96,7 @@ def compare(
     command that runs the best method with all labels.
     """
     from shoal.discovery.comparison.compare import prepare_comparison
+    from shoal.discovery.comparison.comparison_settings import choose_comparison
     from shoal.discovery.job import ImageSource
     from shoal.methods.setting_changes import read_changes
 
@@ -112,24 +113,27 @@ def compare(
         margin=margin,
         whole_images=whole_images,
     )
-    job = prepare_comparison(
-        source,
+    comparison = choose_comparison(
         methods,
-        command=command_line(),
-        reporter=reporter(),
-        out=out,
-        device=device,
-        resume=resume,
-        force=force,
-        config=config,
-        encoder=encoder,
         repeats=repeats,
         max_minutes=max_minutes,
+        config=config,
+        encoder=encoder,
         n_clusters=n_clusters,
         epochs=epochs,
         input_size=input_size,
         seed=seed,
         changes=read_changes(changes or []),
+    )
+    job = prepare_comparison(
+        source,
+        comparison,
+        out=out,
+        device=device,
+        resume=resume,
+        force=force,
+        command=command_line(),
+        reporter=reporter(),
     )
     do = _show_plan if dry_run else _run
     do(job, as_json=json)

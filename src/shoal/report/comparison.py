@@ -47,13 +47,13 @@ class Side:
 def render_comparison(run: Run) -> str:
     """Return a comparison as one HTML page."""
     comparison = run.json("comparison")
-    finished = [row for row in comparison["rows"] if not row["failed"]]
+    rows = comparison["rows"]
     file = run.path / "held_out.csv"
     with reading(file):
         table = csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"), newline=""))
         held_out = [line for line in table if line["repeat"] == "1"]  # whose runs are shown
     sides = []
-    for row in finished:
+    for row in rows:
         flag = f"{row['method']}_correct"
         correct = {line["path"]: line["label"] for line in held_out if line[flag] == "true"}
         sides.append(Side(ReviewedRun(run.path / COMPARED / row["method"]), correct))
@@ -70,15 +70,14 @@ def render_comparison(run: Run) -> str:
         "compare.html",
         title=run.path.resolve().name,
         comparison=comparison,
-        titles={row["method"]: row["title"] for row in comparison["rows"]},
-        finished=finished,
+        titles={row["method"]: row["title"] for row in rows},
         folder=COMPARED,
         sides=sides,
         strip=STRIP,
         labels={line["path"]: line["label"] for line in held_out},
         lines=lines,
         n_left=len(all_lines) - len(lines),
-        uris=data_uris(sides[0].run, tiles, PAGE_BYTES // len(sides)) if sides else {},
+        uris=data_uris(sides[0].run, tiles, PAGE_BYTES // len(sides)),
         style=read_templates("theme.css", "report.css", "compare.css"),
     )
 
@@ -90,8 +89,6 @@ def side_by_side(sides: Sequence[Side]) -> list[list[int | None]]:
     first method; an id is None if a method has no such category. The categories of the first
     method come first.
     """
-    if not sides:
-        return []
     first, *others = sides
     partners = [_partners(first, other) for other in others]
     lines: list[list[int | None]] = [

@@ -17,10 +17,11 @@ def row(method: str, ties: list[str], share: float = 0.5, seconds: float = 1.0) 
         method=method,
         title=title_of(method),
         accuracy=Accuracy(share, share, float("nan")),
-        interval=(share, share),
-        ranks=(1, 1 + len(ties)),
-        ties=tuple(ties),
-        n_clusters=(5,),
+        interval=[share, share],
+        ranks=[1, 1 + len(ties)],
+        rank="1",
+        ties=ties,
+        n_clusters=[5],
         seconds=seconds,
         run="",
     )
@@ -29,13 +30,13 @@ def row(method: str, ties: list[str], share: float = 0.5, seconds: float = 1.0) 
 def comparison(*rows: Row) -> Comparison:
     return Comparison(
         path=Path("run"),
-        rows=rows,
-        pairs=(),
+        rows=list(rows),
+        pairs=[],
         held_out={"n_images": 10, "n_repeats": 1},
         n_clusters={},
         epochs={one.method: 1 for one in rows if one.method not in ("frozen", "agglomerative")},
-        unfinished=(),
-        notes=(),
+        unfinished={},
+        notes=[],
         command="shoal discover photos",
     )
 
@@ -58,7 +59,7 @@ def test_without_unlabeled_images_there_is_no_command(tmp_path: Path) -> None:
         (["rows", 0, "title"], None),
         (["rows", 0, "accuracy"], "all"),
         (["rows", 0, "accuracy", "all"], "much"),
-        (["rows", 1, "ranks"], 1),
+        (["unfinished"], ["gcd"]),
         (["rows", 0, "ties", 0], "nobody"),
         (["held_out"], {}),
         (["epochs"], None),

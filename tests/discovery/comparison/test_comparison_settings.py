@@ -12,8 +12,8 @@ from shoal.errors import UsageError
 from shoal.settings import differences, dump_settings, load_settings
 
 
-@pytest.mark.parametrize("methods", ["cms", "", "cms,gcd,cms", "cms,simgdc", 3, [3, 4]])
-def test_methods_must_be_two_or_more_different_known_names(methods: object) -> None:
+@pytest.mark.parametrize("methods", ["cms", "", "cms,gcd,cms", "cms,simgdc"])
+def test_methods_must_be_two_or_more_different_known_names(methods: str) -> None:
     with pytest.raises(UsageError):
         read_methods(methods)
 
@@ -52,14 +52,12 @@ def test_a_change_of_a_setting_that_no_method_has_is_refused(name: str) -> None:
     "given", [{"result": "trained"}, {"protocol": "paper"}, {"recipe": "cub"}, {"train": False}]
 )
 def test_settings_of_a_single_discovery_are_refused(given) -> None:
-    with pytest.raises(UsageError, match="a comparison takes the default recipe of each method"):
+    with pytest.raises(UsageError, match="a comparison takes"):
         choose_comparison("cms,gcd", **given)
 
 
 def test_all_methods_must_have_the_same_encoder() -> None:
-    with pytest.raises(
-        UsageError, match=r"encoder: found dinov2-small for gcd and efficientnet-lite2 .* encoder"
-    ):
+    with pytest.raises(UsageError, match=r"gcd\.encoder"):
         choose_comparison("cms,gcd", changes={"gcd.encoder": "dinov2-small"})
 
 

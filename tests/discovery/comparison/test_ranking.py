@@ -18,14 +18,14 @@ def rank_images(right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.arange(n_images), np.zeros(n_images, dtype=bool)
 
 
-def ranges(found: ranking.Ranking) -> list[tuple[int, int]]:
+def ranges(found: ranking.Ranking) -> list[list[int]]:
     return [found.rank_range(method) for method in range(len(found.accuracy))]
 
 
 def test_clearly_different_methods_have_distinct_ranks_in_any_order() -> None:
     right = correct_table(20, 40, 2)
     found = rank(right, *rank_images(right))
-    assert ranges(found) == [(2, 2), (1, 1), (3, 3)]
+    assert ranges(found) == [[2, 2], [1, 1], [3, 3]]
     assert found.accuracy.tolist() == [0.5, 1.0, 0.05]
     assert not found.is_tie.any()
 

@@ -1,9 +1,8 @@
 """`shoal.compare`: compare methods on a collection."""
 
-import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,10 @@ from shoal.data.storage.addresses import as_address
 from shoal.device import choose_device
 from shoal.discovery.comparison.comparison_job import ComparisonJob
 from shoal.discovery.comparison.comparison_result import Comparison
-from shoal.discovery.comparison.comparison_settings import FROZEN, choose_comparison, is_for
-from shoal.discovery.discovery_settings import GPU_RECIPE, with_device_recipe
+from shoal.discovery.comparison.comparison_settings import ComparisonSettings, choose_comparison
 from shoal.discovery.job import ImageSource
 from shoal.discovery.reporter import Reporter, default_reporter
 from shoal.discovery.run_job import run_job
-from shoal.methods.registry import DEFAULT_METHOD, get_method
-from shoal.methods.setting_changes import plain_name
 from shoal.runs import Run
 
 
@@ -124,17 +120,15 @@ def compare(
         margin=margin,
         whole_images=whole_images,
     )
+    comparison = choose_comparison(methods, repeats=repeats, max_minutes=max_minutes, **settings)
     job = prepare_comparison(
         source,
-        methods,
-        repeats=repeats,
-        max_minutes=max_minutes,
+        comparison,
         out=out,
         device=device,
         resume=resume,
         force=force,
         reporter=reporter,
-        **settings,
     )
     run_job(job)
     return Comparison.open(job.run.path)
@@ -142,84 +136,42 @@ def compare(
 
 def prepare_comparison(
     source: ImageSource,
-    methods: str | Sequence[str] | None,
+    comparison: ComparisonSettings,
     *,
-    repeats: int,
-    max_minutes: float | None,
     out: str | os.PathLike[str] | None,
     device: str | torch.device | None,
-    resume: bool,
-    force: bool,
-    command: str = "",
-    reporter: Reporter,
-    **settings: Any,
+    **options: Any,
 ) -> ComparisonJob:
-    """Read the images and choose the settings of all methods; arguments as for `compare`."""
-    comparison = choose_comparison(methods, repeats=repeats, max_minutes=max_minutes, **settings)
+    """Read the images; arguments as for `compare`, `options` are fields of the job."""
     folder = source.default_folder
     folder = folder.with_name(f"{folder.name}-compare") if out is None else Path(out)
     return ComparisonJob(
         collection=source.read(),
         settings=comparison.frozen,
         comparison=comparison,
-        command_for=lambda name: discover_command(name, source, settings),
+        command_for=lambda config: discover_command(source, config),
         run=Run(folder),
         device=choose_device(device),
-        resume=resume,
-        force=force,
-        command=command,
-        reporter=reporter,
+        **options,
     )
 
 
-def discover_command(method: str, source: ImageSource, settings: Mapping[str, Any]) -> str:
-    """Return the command that runs a method with all labels; a Python call if the images are not
+def discover_command(source: ImageSource, config: Path) -> str:
+    """Return the command that runs `discover` with a config; a Python call if the images are not
     files."""
-    options = {name: value for name, value in settings.items() if value is not None}
-    changes = _changes_for(method, options.pop("changes", {}))
-    if method == FROZEN or not get_method(method).trains:
-        options.pop("epochs", None)
-    elif "recipe" not in options:
-        chosen = with_device_recipe({**options, "method": method}, GPU_RECIPE)
-        if "recipe" in chosen:  # `discover` would take that of the device
-            options["recipe"] = "default"
     paths = [source.images, source.labels, source.labeled, source.unlabeled, source.boxes]
     if not all(isinstance(path, str | os.PathLike | None) for path in paths):
-        options |= {"train": False} if method == FROZEN else {"method": method}
-        if changes:
-            options["changes"] = changes
-        keywords = ", ".join(f"{name}={value!r}" for name, value in options.items())
-        return f"shoal.discover(images, labels, {keywords})"
-    n_clusters = options.get("n_clusters")
-    if isinstance(n_clusters, tuple | list):
-        options["n_clusters"] = "-".join(map(str, n_clusters))
+        return f"shoal.discover(images, labels, config={str(config)!r})"
     words = ["shoal", "discover"]
     if source.images is not None:
         words.append(_as_typed(source.images))
-    words += ["--no-train"] if method == FROZEN else ["--method", method]
-    arguments = vars(source) | {"images": None, "margin": source.margin or None}
-    for name, value in {**arguments, **options}.items():
+    given = vars(source) | {"images": None, "margin": source.margin or None, "config": config}
+    for name, value in given.items():
         if value is not None and value is not False:
             words.append(f"--{name.replace('_', '-')}")
             if value is not True:
                 words.append(_as_typed(value))
-    for name, value in changes.items():
-        words += ["--set", f"{name}={json.dumps(value, ensure_ascii=False)}"]
     return shlex.join(words)
-
-
-def _changes_for(method: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes that apply to a method, without its name in front."""
-    owner = method
-    skipped: tuple[str, ...] = ()
-    if method == FROZEN:
-        owner = DEFAULT_METHOD
-        skipped = (f"{DEFAULT_METHOD}.", "training.")
-    return {
-        plain_name(name): value
-        for name, value in changes.items()
-        if is_for(owner, name) and not name.startswith(skipped)
-    }
 
 
 def _as_typed(value: object) -> str:

@@ -7,7 +7,8 @@ is resumed: finished methods are kept, the others continue from their last epoch
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,8 @@ import numpy as np
 from shoal.data.collection import Collection
 from shoal.discovery.comparison.comparison_result import PAGE, Comparison
 from shoal.discovery.comparison.comparison_settings import ComparisonSettings, name_of
-from shoal.discovery.comparison.evaluate_methods import (
-    evaluate,
-    held_out_table,
-    rank_methods,
-    run_folder,
-)
-from shoal.discovery.comparison.label_split import LabelSplit, doubt_split, split_labels
+from shoal.discovery.comparison.evaluation import evaluate, run_folder
+from shoal.discovery.comparison.label_split import LabelSplit, doubts, split_labels
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.frozen_result import cluster_frozen
 from shoal.discovery.job import EmbeddedImages, Job
@@ -35,34 +31,26 @@ from shoal.files import write_text
 from shoal.methods.clusters import Representation
 from shoal.methods.registry import get_method
 from shoal.runs import Run
+from shoal.settings import dump_settings
 from shoal.words import count, doubt_labels
+
+BEST = "best.yaml"
+"""The file with the settings of the best method, for `shoal discover --config`."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MethodRun:
+class Trial:
     """A method in one repeat of a comparison, with its run folder."""
 
     settings: DiscoverySettings
     """With the number of categories, which is the same for every method."""
-    repeat: int
-    split: LabelSplit
+    title: str
+    """The title of the method, after the number of the repeat."""
+    collection: Collection
+    """With the labels that methods see."""
     run: Run
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the run has a result, or has failed."""
-        is_written = self.run.has("report.html")
-        return self.run.is_finished and (is_written or bool(self.run.provenance.get("failed")))
-
-    def training(self, parent: Run) -> Training:
-        """Return the training of the method, without the held-out labels."""
-        return Training(
-            method=self.settings.method,
-            settings=self.settings.trained,
-            labels=self.split.collection.labels,
-            n_clusters=self.settings.n_clusters,
-            folder=parent.path / f"trial-{self.run.path.name}",
-        )
+    training: Training | None
+    """None for a method that does not train."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -70,8 +58,10 @@ class ComparisonJob(Job):
     """A comparison to preview or to run."""
 
     comparison: ComparisonSettings
-    command_for: Callable[[str], str]
-    """Returns the command that runs a method, by name, with all labels."""
+    command_for: Callable[[Path], str]
+    """Returns the command that runs `discover` with a config."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Why methods failed, by name; filled while the job runs."""
 
     @property
     def config(self) -> ComparisonSettings:
@@ -113,42 +103,50 @@ class ComparisonJob(Job):
     def compute(self, images: EmbeddedImages) -> dict[str, Any]:
         """Hold out labels, run every method, evaluate, and write the table."""
         splits = self.split_labels(images.collection)
+        numbers = []
+        trials = []
         for repeat, split in enumerate(splits):
-            self.reporter.report(f"{self._repeat_in_words(repeat)}{split.in_words()}")
-        doubt = doubt_split(splits)
-        if doubt:
-            self.reporter.report(f"{NOTE}{doubt}")
-        numbers = [self._cluster_frozen(images, *item) for item in enumerate(splits)]
-        method_runs = [
-            self._method_run(settings, repeat, split, numbers[repeat])
-            for repeat, split in enumerate(splits)
-            for settings in self.methods[1:]
-        ]
-        remaining = [each for each in method_runs if not each.is_done]
-        for each in remaining:
-            if not each.settings.is_trained:
+            prefix = f"repeat {repeat + 1} of {len(splits)}: " if len(splits) > 1 else ""
+            self.reporter.report(f"{prefix}{split.in_words()}")
+            numbers.append(self._cluster_frozen(images, repeat, split))
+            for settings in self.methods[1:]:
+                chosen = replace(settings, n_clusters=numbers[-1])
+                trials.append(self._trial(chosen, repeat, prefix, split.collection))
+        trials = [each for each in trials if not _is_done(each.run)]
+        trainings = [each for each in trials if each.training is not None]
+        for each in trials:
+            if each.training is None:
                 self._write_result(each, images.frozen)
-        self._train(images, [each for each in remaining if each.settings.is_trained])
-        notes = [f"{doubt}."] if doubt else []
-        self._evaluate(images.collection, splits, sorted(set(numbers)), notes)
+        if trainings:
+            self._train(images, trainings)
+        self._evaluate(images.collection, splits, sorted(set(numbers)))
         return {}
 
     def conclude(self) -> None:
         """Do nothing: the table and its page are written with the result."""
 
-    def _method_run(
-        self, settings: DiscoverySettings, repeat: int, split: LabelSplit, n_clusters: int
-    ) -> MethodRun:
-        settings = replace(settings, n_clusters=n_clusters)
+    def _trial(
+        self, settings: DiscoverySettings, repeat: int, prefix: str, collection: Collection
+    ) -> Trial:
+        run = Run(run_folder(self.run.path, settings.method, repeat))
+        training = None
         if settings.is_trained:
             reporter = self.reporter if repeat == 0 else SILENT
-            settings = fit_batch(settings, len(split.collection), reporter)
-        folder = run_folder(self.run.path, name_of(settings), repeat)
-        return MethodRun(settings=settings, repeat=repeat, split=split, run=Run(folder))
-
-    def _repeat_in_words(self, repeat: int) -> str:
-        n_repeats = self.comparison.repeats
-        return f"repeat {repeat + 1} of {n_repeats}: " if n_repeats > 1 else ""
+            settings = fit_batch(settings, len(collection), reporter)
+            training = Training(
+                method=settings.method,
+                settings=settings.trained,
+                labels=collection.labels,
+                n_clusters=settings.n_clusters,
+                folder=self.run.path / f"trial-{run.path.name}",
+            )
+        return Trial(
+            settings=settings,
+            title=prefix + get_method(settings.method).title,
+            collection=collection,
+            run=run,
+            training=training,
+        )
 
     def _cluster_frozen(self, images: EmbeddedImages, repeat: int, split: LabelSplit) -> int:
         """Write the result of the frozen encoder, and return its number of categories."""
@@ -157,7 +155,7 @@ class ComparisonJob(Job):
         seconds = round(time.perf_counter() - start, 3)
         n_clusters = discovery.n_clusters
         run = Run(run_folder(self.run.path, FROZEN, repeat))
-        if not (run.is_finished and run.has("report.html")):
+        if not _is_done(run):
             result = make_result(FROZEN, discovery, split.collection, self.settings)
             about = {"n_clusters": n_clusters, "seconds": seconds}
             write_result_run(self.run, result, self.settings, run.path, **about)
@@ -170,106 +168,79 @@ class ComparisonJob(Job):
                 self.reporter.report(f"{NOTE}{doubt}")
         return n_clusters
 
-    def _train(self, images: EmbeddedImages, method_runs: Sequence[MethodRun]) -> None:
+    def _train(self, images: EmbeddedImages, trials: Sequence[Trial]) -> None:
         """Train one method after the other, until one is stopped."""
-        if not method_runs:
-            return
+        trainings = [each.training for each in trials if each.training is not None]
         # Methods that read images make their own views.
-        planned = tuple(
-            each.training(self.run)
-            for each in method_runs
-            if not get_method(each.settings.method).reads_images
-        )
-        n_epochs = sum(each.settings.trained.training.epochs for each in method_runs)
+        planned = tuple(each for each in trainings if not get_method(each.method).reads_images)
+        n_epochs = sum(each.settings.training.epochs for each in trainings)
         with stop_request(training_deadline(self, images, self.comparison.max_minutes)) as stop:
             job = replace(self, stop=stop)
             self.reporter.report(
-                f"{count(len(method_runs), 'training')}, {count(n_epochs, 'epoch')} in all. Ctrl-C "
+                f"{count(len(trainings), 'training')}, {count(n_epochs, 'epoch')} in all. Ctrl-C "
                 "stops and compares the finished methods, a second Ctrl-C quits; --resume continues"
             )
-            for each in method_runs:
-                title = get_method(each.settings.method).title
-                self.reporter.report(f"{self._repeat_in_words(each.repeat)}{title}")
-                training = replace(each.training(self.run), planned=planned)
-                if not job._train_method(images, each, training):
-                    break
+            for trial, training in zip(trials, trainings, strict=True):
+                self.reporter.report(trial.title)
+                try:
+                    learned = train(job, images, replace(training, planned=planned))
+                except Diverged as error:
+                    lr = f"{training.method}.training.lr={training.settings.training.lr / 10:g}"
+                    reason = str(error).partition(";")[0]
+                    self._fail(training.method, f"{reason}; try --set {lr}")
+                else:
+                    if learned is None or not learned.is_done:
+                        break
+                    self._write_result(trial, learned)
+                Run(training.folder).abandon()
         images.trunk.free()
 
-    def _train_method(
-        self, images: EmbeddedImages, method_run: MethodRun, training: Training
-    ) -> bool:
-        """Train a method and write its result; return False if it was stopped."""
-        try:
-            learned = train(self, images, training)
-        except Diverged as error:
-            lr = f"--set {training.method}.training.lr={training.settings.training.lr / 10:g}"
-            reason = f"{str(error).partition(';')[0]}; try a lower learning rate, as in {lr}"
-            self._write_failure(method_run, reason, Run(training.folder).metrics)
-        else:
-            if learned is None or not learned.is_done:
-                return False
-            self._write_result(method_run, learned, training)
-        Run(training.folder).abandon()
-        return True
+    def _fail(self, method: str, reason: str) -> None:
+        self.reporter.report(f"{NOTE}{method} failed: {reason}")
+        self.failed[method] = reason
 
-    def _write_result(
-        self, method_run: MethodRun, learned: Representation, training: Training | None = None
-    ) -> None:
-        """Cluster the images as the method does, and write the run.
-
-        `training` is None for a method that does not train.
-        """
+    def _write_result(self, trial: Trial, learned: Representation) -> None:
+        """Cluster the images as the method does, and write the run."""
         start = time.perf_counter()
-        settings = method_run.settings
-        collection = method_run.split.collection
+        settings = trial.settings
+        collection = trial.collection
         try:
             discovery = cluster(learned, collection.labels, settings)
         except TooFewDistinct as error:
-            reason = f"its embeddings cannot be clustered after training ({error})"
-            self._write_failure(method_run, reason, learned.metrics)
+            self._fail(settings.method, f"its embeddings cannot be clustered ({error})")
             return
-        seconds = _seconds(learned.metrics) + time.perf_counter() - start
-        if training is None:
+        clustering = time.perf_counter() - start
+        seconds = sum(row["seconds"] for row in learned.metrics) + clustering
+        if trial.training is None:
             result = make_result(FROZEN, discovery, collection, settings)
         else:
             # Training saw all labels of the collection, so none can calibrate the confidence.
             unseen = np.empty(0, dtype=np.int64)
             result = make_result(TRAINED, discovery, collection, settings, unseen=unseen)
-            result = with_networks(result, training, learned)
+            result = with_networks(result, trial.training, learned)
         about = {"n_clusters": settings.n_clusters, "seconds": round(seconds, 3)}
-        write_result_run(self.run, result, settings, method_run.run.path, **about)
-
-    def _write_failure(
-        self, method_run: MethodRun, reason: str, metrics: Sequence[dict[str, Any]]
-    ) -> None:
-        """Write a finished run without a result, so that --resume does not train it again."""
-        settings = method_run.settings
-        self.reporter.report(f"{NOTE}{settings.method} failed: {reason}")
-        run = Run.create(method_run.run.path, force=True)
-        origin = self.run.provenance
-        run.start(settings, seed=settings.seed, device=origin["device"], command=origin["command"])
-        seconds = round(_seconds(metrics), 3)
-        run.finish(failed=reason, n_clusters=settings.n_clusters, seconds=seconds)
+        write_result_run(self.run, result, settings, trial.run.path, **about)
 
     def _evaluate(
         self,
         collection: Collection,
         splits: Sequence[LabelSplit],
         n_clusters: Sequence[int],
-        notes: Sequence[str],
     ) -> None:
         """Evaluate the finished methods on the held-out labels, and write table and page."""
         from shoal.report.comparison import render_comparison
 
         path = self.run.path
-        names = [name_of(each) for each in self.methods]
-        evaluated = [evaluate(path, name, splits) for name in names]
-        finished = [each for each in evaluated if each is not None]
-        rows, pairs = rank_methods(finished, splits, self.settings.seed)
-        unfinished = [name for name, each in zip(names, evaluated, strict=True) if each is None]
+        settings = {name_of(each): each for each in self.methods}
+        rows, pairs = evaluate(path, settings, splits, self.settings.seed)
+        finished = {row.method for row in rows}
         command = None
         if collection.n_labeled < len(collection):  # `shoal discover` needs unlabeled images
-            command = self.command_for(rows[0].method)
+            best = settings[rows[0].method]
+            if best.train:
+                best = replace(best, train=None)  # as `shoal discover` decides
+            write_text(path / BEST, dump_settings(best))
+            command = self.command_for(path / BEST)
         comparison = Comparison(
             path=path,
             rows=rows,
@@ -285,15 +256,19 @@ class ComparisonJob(Job):
                 "values": list(n_clusters),
             },
             epochs=self._epochs,
-            unfinished=tuple(unfinished),
-            notes=tuple(notes),
+            unfinished={
+                name: self.failed.get(name, "it was stopped; --resume continues it")
+                for name in settings
+                if name not in finished
+            },
+            notes=doubts(splits),
             command=command,
         )
         self.run.write_json("comparison", comparison.to_dict())
-        write_text(path / "held_out.csv", held_out_table(finished, splits))
         with self.reporter.progress("writing the page"):
             write_text(path / PAGE, render_comparison(self.run))
 
 
-def _seconds(metrics: Sequence[dict[str, Any]]) -> float:
-    return float(sum(row["seconds"] for row in metrics))
+def _is_done(run: Run) -> bool:
+    """Whether a method has its result, with the report that is written last."""
+    return run.is_finished and run.has("report.html")

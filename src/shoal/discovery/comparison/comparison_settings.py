@@ -8,7 +8,7 @@ from shoal.arrays import as_count, as_number
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.errors import UsageError
 from shoal.methods.registry import DEFAULT_METHOD, get_method
-from shoal.methods.setting_changes import describe_unknown_setting, has_setting
+from shoal.methods.setting_changes import describe_unknown_setting, has_setting, plain_name
 from shoal.runs import RESULTS
 
 FROZEN = RESULTS[0]
@@ -18,6 +18,9 @@ DEFAULT_METHODS = ("cms", "simgcd", "gcd")
 
 EXCLUDED = {"recipe", "method", "method_settings", "train", "max_minutes"}
 """Fields of `DiscoverySettings` that cannot be set in a comparison."""
+
+COMMON_FIELDS = {field.name for field in fields(DiscoverySettings)} - EXCLUDED
+"""Fields of `DiscoverySettings` that are set for all methods together."""
 
 SHARED_SETTINGS = ("encoder", "input_size")
 """Settings that must be the same for all methods, which share images, frozen embeddings and K."""
@@ -79,29 +82,19 @@ def choose_comparison(
     for change in changes:
         if not any(is_for(name, change) for name in names):
             raise UsageError(
-                describe_unknown_setting(change, names[0], "--set", further=_common_fields())
+                describe_unknown_setting(change, names[0], "--set", further=COMMON_FIELDS)
             )
+        if change != plain_name(change) and plain_name(change) in SHARED_SETTINGS:
+            raise UsageError(f"--set {change}: must be the same for all methods; set it for all")
     for name in (*sorted(EXCLUDED), "result", "protocol"):
-        if shared.get(name) is not None:
-            raise UsageError(
-                f"{name}: found {shared[name]!r}, but a comparison takes the default recipe of "
-                "each method"
-            )
+        if shared.pop(name, None) is not None:
+            raise UsageError(f"{name}: a comparison takes the default recipe of each method")
     chosen = [_choose(name, epochs, changes, shared) for name in names]
     # Changes of the default method alone are not for the frozen encoder.
     common = {
         name: value for name, value in changes.items() if not name.startswith(f"{DEFAULT_METHOD}.")
     }
     frozen = replace(_choose(DEFAULT_METHOD, None, common, shared), train=False)
-    for settings in chosen:
-        for name in SHARED_SETTINGS:
-            expected = getattr(frozen.method_settings, name)
-            found = getattr(settings.method_settings, name)
-            if found != expected:
-                raise UsageError(
-                    f"{name}: found {found} for {settings.method} and {expected} for the frozen "
-                    f"encoder; set it for all methods with --{name.replace('_', '-')}"
-                )
     return ComparisonSettings(methods=(frozen, *chosen), repeats=repeats, max_minutes=max_minutes)
 
 
@@ -111,17 +104,14 @@ def read_methods(methods: str | Sequence[str] | None) -> tuple[str, ...]:
         return DEFAULT_METHODS
     if isinstance(methods, str):
         methods = methods.replace(",", " ").split()
-    if not isinstance(methods, Sequence) or not all(isinstance(name, str) for name in methods):
-        raise UsageError(f"methods: found {methods!r}, expected names, as in cms,gcd")
-    names = tuple(methods)
-    for name in names:
+    for name in methods:
         get_method(name)
-    if len(names) < 2 or len(set(names)) < len(names):
+    if len(methods) < 2 or len(set(methods)) < len(methods):
         raise UsageError(
-            f"methods: found {', '.join(names) or 'none'}, expected two or more different ones, as "
-            "in cms,gcd; `shoal discover --method NAME` compares one with the frozen encoder"
+            f"methods: found {', '.join(methods) or 'none'}, expected two or more different ones, "
+            "as in cms,gcd; `shoal discover --method NAME` compares one with the frozen encoder"
         )
-    return names
+    return tuple(methods)
 
 
 def _choose(
@@ -136,8 +126,4 @@ def _choose(
 
 def is_for(method: str, change: str) -> bool:
     """Return whether a change, by dotted name, applies to a method."""
-    return change in _common_fields() or has_setting(method, change)
-
-
-def _common_fields() -> set[str]:
-    return {field.name for field in fields(DiscoverySettings)} - EXCLUDED
+    return change in COMMON_FIELDS or has_setting(method, change)

@@ -104,15 +104,12 @@ def without_labels(collection: Collection, rows: Ints) -> Collection:
     return replace(collection, labels=labels, classes=classes)
 
 
-def doubt_split(splits: Sequence[LabelSplit]) -> str | None:
-    """Return a note if few or no whole categories are held out; None otherwise."""
+def doubts(splits: Sequence[LabelSplit]) -> list[str]:
+    """Return a sentence if few or no whole categories are held out."""
     hidden = {label for split in splits for label in split.hidden}
     if not hidden:
-        return (
-            f"with fewer than {MIN_CATEGORIES} known categories of two labeled images or more, no "
-            "whole category is held out: accuracy on novel categories is not measured"
-        )
+        return ["No whole category is held out, so accuracy on novel categories is not measured."]
     if len(hidden) < MIN_CATEGORIES:
         categories = f"{count(len(hidden), 'whole category')} {plural(len(hidden), 'is')}"
-        return f"only {categories} held out, so Novel is a rough estimate; try --repeats 3"
-    return None
+        return [f"Only {categories} held out, so Novel is a rough estimate; try --repeats 3."]
+    return []

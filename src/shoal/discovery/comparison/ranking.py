@@ -44,11 +44,11 @@ class Ranking:
     is_tie: Bools
     """(M, M) whether a difference is not significant, considering all pairs of the table."""
 
-    def rank_range(self, method: int) -> tuple[int, int]:
+    def rank_range(self, method: int) -> list[int]:
         """Return the best and the worst rank that a method may have; 1 is the first."""
         significant = self.difference[method] * ~self.is_tie[method]
         best = 1 + int((significant < 0).sum())
-        return best, len(self.accuracy) - int((significant > 0).sum())
+        return [best, len(self.accuracy) - int((significant > 0).sum())]
 
 
 def rank(is_correct: Bools, units: Ints, is_novel: Bools, *, seed: int = 0) -> Ranking:
