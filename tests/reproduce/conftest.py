@@ -8,7 +8,7 @@ import torch
 
 from shoal.data.benchmarks.benchmark import build
 from shoal.data.benchmarks.official_images import OfficialImages
-from shoal.data.benchmarks.split import ClassSplit
+from shoal.data.benchmarks.published_facts import ClassSplit
 from shoal.methods import method, trunk
 from shoal.reproduce import loaded_dataset, runner
 from shoal.reproduce.plan import ReproduceOptions

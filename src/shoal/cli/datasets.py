@@ -1,4 +1,4 @@
-"""`shoal datasets`: list, verify and prepare the benchmarks."""
+"""`shoal datasets`: list and verify the benchmarks."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,12 +12,11 @@ INCOMPLETE = 3
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="""List, verify and prepare the benchmarks.
+    help="""List and verify the benchmarks.
 
     \b
     shoal datasets list                  sizes and terms of the benchmarks
-    shoal datasets verify cub data/cub   check which files are missing
-    shoal datasets prepare cub data/cub  list what to download, write an index
+    shoal datasets verify cub data/cub   check which files are missing, list what to download
     """,
 )
 
@@ -39,7 +38,7 @@ def list_(json: Json = False) -> None:
         numbers = [f"{count:,}" for count in counts]
         rows.append([name, *numbers, labeled, facts.terms])
     lines = ["{:<12} {:>8} {:>7} {:>8} {:>6} {:>8}  {}".format(*row) for row in rows]
-    end = "Next: shoal datasets prepare NAME ROOT lists what to download for one."
+    end = "Next: shoal datasets verify NAME ROOT lists what to download for one."
     facts_by_name = {name: asdict(facts) for name, facts in BENCHMARKS.items()}
     result("\n".join([*lines, "", end]), facts_by_name, as_json=json)
 
@@ -48,28 +47,14 @@ def list_(json: Json = False) -> None:
 def verify(name: Name, root: Root, json: Json = False) -> None:
     """Check a benchmark for missing files, e.g. `shoal datasets verify cub data/cub`.
 
-    Compares counts with the published ones. Exits with 3 if the benchmark is not complete.
+    Compares counts with the published ones. If the benchmark is not complete, lists what to
+    download, and exits with 3.
     """
+    from dataclasses import asdict
+
     from shoal.data.benchmarks import verify as verify_benchmark
 
     verification = verify_benchmark(name, root)
-    text = verification.describe()
-    if not verification.is_complete:
-        text += f"\nNext: shoal datasets prepare {name} {root} lists what to download."
-    result(text, verification.to_dict(), as_json=json)
-    if not verification.is_complete:
-        raise typer.Exit(INCOMPLETE)
-
-
-@app.command(short_help="List what to download, and write an index.")
-def prepare(name: Name, root: Root, json: Json = False) -> None:
-    """List what to download, and write an index, e.g. `shoal datasets prepare cub data/cub`.
-
-    Nothing is overwritten. Exits with 3 if the benchmark is not complete.
-    """
-    from shoal.data.benchmarks import prepare as prepare_benchmark
-
-    verification = prepare_benchmark(name, root)
-    result(verification.describe(), verification.to_dict(), as_json=json)
+    result(verification.describe(), asdict(verification), as_json=json)
     if not verification.is_complete:
         raise typer.Exit(INCOMPLETE)

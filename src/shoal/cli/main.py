@@ -108,7 +108,7 @@ app = typer.Typer(
     shoal assign runs/photos new/                     assign new images to a run's categories
     shoal embed photos/ --out features.npz            write the embeddings of images
     shoal export runs/photos --to hf --out photos-hf  export a run for other programs
-    shoal datasets list                               list, verify and prepare benchmarks
+    shoal datasets list                               list and verify benchmarks
     shoal reproduce 1 --root cub=DIR                  reproduce a table of the paper
     shoal cache                                       list or delete the cache
     shoal doctor                                      check the installation

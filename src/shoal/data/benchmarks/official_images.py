@@ -18,8 +18,7 @@ import numpy as np
 from PIL import Image
 
 from shoal.arrays import Ints
-from shoal.data.benchmarks.published_facts import Layout, Part, get_facts
-from shoal.data.benchmarks.split import ClassSplit
+from shoal.data.benchmarks.published_facts import ClassSplit, Layout, Part, get_facts
 from shoal.data.collection import Images
 from shoal.data.readers.folders import IMAGE_SUFFIXES, list_folder
 from shoal.data.storage.remote import reading

@@ -1,12 +1,11 @@
-"""Verify and prepare: missing files, counts, and the index."""
+"""Verification: missing files, counts, and what to download."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from shoal.data.benchmarks import BENCHMARKS, load_split, prepare, read_benchmark, verify
-from shoal.data.readers import read_collection
+from shoal.data.benchmarks import BENCHMARKS, load_split, verify
 
 
 def write_cub(root: Path, n_train: int, n_test: int) -> None:
@@ -36,38 +35,16 @@ def cub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_complete_benchmark_is_indexed(cub: Path) -> None:
-    found = prepare("cub", cub)
+def test_counts_are_compared_with_the_published_ones(cub: Path) -> None:
+    found = verify("cub", cub)
     assert found.is_complete
     assert [count["found"] for count in found.parts[0].counts] == [400, 200, 100, 300]
-    assert (cub / "cub-train.csv").is_file()
 
 
 def test_what_to_download_is_listed(tmp_path: Path) -> None:
-    found = prepare("cub", tmp_path)
+    found = verify("cub", tmp_path)
     assert not found.is_complete
     assert "CUB_200_2011.tgz" in found.describe()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_preparing_again_changes_nothing(cub: Path) -> None:
-    prepare("cub", cub)
-    before = {path: path.stat().st_mtime_ns for path in cub.rglob("*")}
-    prepare("cub", cub)
-    assert {path: path.stat().st_mtime_ns for path in cub.rglob("*")} == before
-
-
-def test_the_index_is_a_table_that_reads_back_as_the_same_collection(cub: Path) -> None:
-    prepare("cub", cub)
-    benchmark = read_benchmark("cub", cub).collection
-    table = read_collection(cub / "cub-train.csv")
-    assert [str(table.source(i)) for i in range(len(table))] == [
-        str(benchmark.source(i)) for i in range(len(table))
-    ]
-    classes = [(*found.classes, "") for found in (table, benchmark)]
-    assert [classes[0][label] for label in table.labels] == [
-        classes[1][label] for label in benchmark.labels
-    ]
 
 
 def test_missing_files_are_listed_one_by_one(tmp_path: Path) -> None:
