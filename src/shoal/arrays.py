@@ -57,18 +57,14 @@ MAX_ROWS_NAMED = 5
 """Maximum number of rows that an error message lists."""
 
 
-def archive_arrays(
-    archive: NpzFile, mapped: Mapping[str, NDArray[Any]] | None = None
-) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an open npz; those in `mapped` are returned from there.
+def archive_arrays(archive: NpzFile) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an open npz.
 
     A member that is not an array is an error; numpy returns it as bytes.
     """
-    arrays = dict(mapped or {})
-    for name in archive.files:
-        if name not in arrays:
-            arrays[name] = archive[name]
-        if not isinstance(arrays[name], np.ndarray):
+    arrays: dict[str, NDArray[Any]] = {name: archive[name] for name in archive.files}
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
             raise ValueError(f"{name} is not an array")
     return arrays
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shoal.data.pixels import Skipped, load_pixels
+from shoal.data.pixels import NoneReadable, Skipped, load_pixels
 from shoal.data.pixels.decoding import decode_file, square
 from shoal.data.readers import read_collection
 from shoal.errors import ShoalError
@@ -146,3 +146,17 @@ def test_an_image_in_memory_that_cannot_be_read_is_skipped(tmp_path: Path, cache
     assert pixels.names == ("image-000000",)
     assert pixels.skipped[0].name == "image-000001"
     assert "truncated" in pixels.skipped[0].reason
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        np.zeros((2, 3, 5, 7), dtype=np.uint8),
+        np.zeros((2, 4, 4, 3), dtype=np.float32),
+        np.zeros((2, 0, 4), dtype=np.uint8),
+        [1, "a.png"],
+    ],
+)
+def test_what_is_no_image_in_memory_is_refused(items: object, cache: Path) -> None:
+    with pytest.raises(NoneReadable):
+        load_pixels(read_collection(items), SIZE, cache=cache)

@@ -2,13 +2,12 @@
 
 import zipfile
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from shoal.data.readers import numpy_files, read_embeddings
+from shoal.data.readers import read_embeddings
 from shoal.errors import DataError
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
@@ -34,28 +33,6 @@ def test_npz_with_names_and_labels_is_sorted_by_name(tmp_path: Path) -> None:
     assert found.names == ("a.png", "b.png", "c.png")
     assert found.classes == ("cat", "dog")
     np.testing.assert_array_equal(found.labels, [0, 1, -1])
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_a_large_npz_is_mapped_into_memory_unless_it_is_compressed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, order: Literal["C", "F"]
-) -> None:
-    x = np.asarray(X, dtype=dtype, order=order)
-    np.savez(tmp_path / "x.npz", before=np.arange(5), X=x, paths=np.array(sorted(PATHS)))
-    np.savez_compressed(tmp_path / "small.npz", X=x, paths=np.array(sorted(PATHS)))
-    read = read_embeddings(tmp_path / "x.npz")
-    monkeypatch.setattr(numpy_files, "MAPPED_BYTES", 1)
-    mapped = read_embeddings(tmp_path / "x.npz")
-    small = read_embeddings(tmp_path / "small.npz")
-    assert [isinstance(found.x.base, np.memmap) for found in (read, mapped, small)] == [
-        False,
-        True,
-        False,
-    ]
-    for found in (read, mapped, small):
-        assert (found.x.dtype, found.names) == (dtype, ("a.png", "b.png", "c.png"))
-        np.testing.assert_array_equal(found.x, x)
 
 
 @pytest.mark.parametrize("name", ["path", "uuid", "file_name"])

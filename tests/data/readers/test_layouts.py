@@ -236,12 +236,8 @@ def test_a_list_of_pil_images_is_read() -> None:
 @pytest.mark.parametrize(
     ("source", "labels", "message"),
     [
-        (np.zeros((2, 5, 4), dtype=np.float32), None, "found float32"),
-        (np.zeros((2, 3, 5, 7), dtype=np.uint8), None, r"shape \(3, 5, 7\)"),
         (np.zeros((2, 5, 4), dtype=np.uint8), [1], "found 2 and 1"),
-        ([Image.new("L", (2, 2)), "a.png"], None, "image 1: found str"),
         ([], None, "found 0 and 0"),
-        ([1, 2], None, "image 0: found int"),
         (None, None, "expected a folder, a table"),
         ({"a": 1}, None, "found dict, expected a folder"),
     ],
@@ -286,7 +282,7 @@ def test_the_first_sheet_of_a_workbook_is_a_table(make_images: Make, tmp_path: P
     assert labels_by_name(found) == {"a.png": "3", "b.png": None, "c.png": None}
     book.active.append(["a.png", None, "heron"])
     book.save(tmp_path / "t.xlsx")
-    with pytest.raises(DataError, match=r"t.xlsx, row 5: 'a.png' is labeled"):
+    with pytest.raises(DataError, match=r"t.xlsx, row 5: a.png is labeled"):
         read_collection(root, tmp_path / "t.xlsx")
     (tmp_path / "bad.xlsx").write_bytes(b"PK\x03\x04 no workbook")
     with pytest.raises(DataError, match=r"bad.xlsx: cannot be read"):
@@ -318,10 +314,3 @@ def test_the_level_of_nested_folders_is_noted_and_can_be_chosen(make_images: Mak
         "Ardea/cinerea",
         "Egretta/alba",
     )
-
-
-def test_a_folder_of_save_to_disk_is_named(tmp_path: Path) -> None:
-    for name in ("dataset_info.json", "state.json", "data-00000-of-00001.arrow"):
-        write(tmp_path / "train" / name, "{}")
-    with pytest.raises(DataError, match="save_to_disk"):
-        read_collection(tmp_path)

@@ -218,6 +218,8 @@ def _square(image: Image.Image, turn: Turn, size: int) -> Image.Image:
     """Resample only the square, which gives the same pixels as resizing the image and cropping."""
     width, height = image.size
     side = min(width, height)
+    if not side:
+        raise Unreadable("the image is empty")
     left = (width - side) / 2
     top = (height - side) / 2
     box = (left, top, left + side, top + side)

@@ -10,9 +10,9 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, NamedTuple
 
 import yaml
@@ -20,8 +20,8 @@ import yaml
 from shoal.arrays import is_missing
 from shoal.boxes import BOX_COLUMNS, Box, box_name, split_name
 from shoal.data.pixels.decoding import Unreadable, image_size
-from shoal.data.readers.folders import TABLE_SUFFIXES, Listing
-from shoal.data.readers.labels import class_names, image_finder, label_rows
+from shoal.data.readers.folders import Listing
+from shoal.data.readers.labels import Row, class_names, image_finder, label_images
 from shoal.data.readers.tables import (
     LABEL_COLUMNS,
     PATH_COLUMNS,
@@ -53,15 +53,11 @@ YOLO_NAMES = ("data.yaml", "classes.txt")
 N_THREADS = 16
 """Files whose headers are read concurrently."""
 
-MEGADETECTOR = 'expected {"file": …, "detections": [{"conf": …, "bbox": [x, y, width, height]}, …]}'
-COCO = (
-    'expected {"image_id": …, "category_id": …, "bbox": [x, y, width, height]} with ids of '
-    '"images" and "categories"'
-)
-COCO_LISTS = 'expected "images" with an id and a file_name, and "categories" with an id and a name'
+MEGADETECTOR = 'detection: {"file": …, "detections": [{"conf": …, "bbox": [x, y, width, height]}]}'
+COCO = 'box: {"image_id": …, "category_id": …, "bbox": [x, y, width, height]} with known ids'
 YOLO = (
-    "expected 'class x y width height', the center and the size of a box as shares of the image; "
-    "polygons are not read"
+    "expected 'class x y width height', a class that has a name, and the center and the size of a "
+    "box as shares of the image; polygons are not read"
 )
 
 
@@ -105,20 +101,10 @@ class FoundBox(NamedTuple):
     """Its place in the file, for messages."""
     label: object
     confidence: float | None
-    image_size: tuple[object, object] | None
+    image_size: tuple[object, object] | None = None
     """The width and height that the file states for the image."""
-
-
-@dataclass(frozen=True)
-class FoundBoxes:
-    """The boxes of a source."""
-
-    boxes: Sequence[FoundBox]
-    is_relative: bool
-    folder: Place | None = None
-    """The folder to which paths are relative, besides that of the images."""
-    min_confidence: float = 0.0
-    """The default of the option."""
+    is_relative: bool = False
+    """Whether sides are shares of the width and height of the image."""
 
 
 def add_boxes(listing: Listing, options: BoxOptions, *, allow_missing: bool) -> None:
@@ -128,73 +114,57 @@ def add_boxes(listing: Listing, options: BoxOptions, *, allow_missing: bool) -> 
     invalid box, a box with two labels and, unless `allow_missing`, many boxes in missing images.
     """
     refuse_boxes(options, has_files=listing.stored is None)
-    found = _read_source(options.source, listing)
-    boxes = _confident(found, options.min_confidence)
-    find = image_finder(listing.names, listing.root, found.folder)
+    folder = None
+    if isinstance(options.source, str | os.PathLike):
+        folder = absolute(options.source).parent
+    boxes = _read_source(options, listing)
+    find = image_finder(listing.names, listing.root, folder)
     images = [find(box.path, box.location) for box in boxes]
     sizes = _read_sizes(sorted({image for image in images if image is not None}), listing.root)
-    kept: list[FoundBox] = []
-    items = set[object]()
+    names = class_names([box.label for box in boxes], lambda i: boxes[i].location)
+    rows: list[Row] = []
     skipped: dict[str, str] = {}
-    for box, image in zip(boxes, images, strict=True):
+    for box, image, label in zip(boxes, images, names, strict=True):
+        item = None
         if image is not None:
             try:
-                clipped = _clip(box, sizes[image], options.margin, found.is_relative)
+                item = box_name(image, _clip(box, sizes[image], options.margin))
             except Unreadable as error:
                 values = ",".join(f"{value:g}" for value in box.sides)
                 skipped[f"{image}#xywh={values}"] = f"{error} ({box.location})"
                 continue
-            box = box._replace(path=box_name(image, clipped))
-            items.add(box.path)
-        kept.append(box)
-    rows = label_rows(
-        [box.path for box in kept],
-        class_names([box.label for box in kept], lambda i: kept[i].location),
-        lambda path, _: str(path) if path in items else None,
-        lambda i: kept[i].location,
-        allow_missing=allow_missing,
-    )
-    listing.notes += rows.notes
+        rows.append((f"{box.location}: {item or box.path}", item, label))
+    labels, notes = label_images(rows, allow_missing=allow_missing)
+    listing.notes += notes
     if skipped:
         reasons = first_few([f"{name}: {reason}" for name, reason in skipped.items()], 3, "; ")
         listing.notes.append(f"{count(len(skipped), 'box')} skipped ({reasons})")
         listing.left_out |= skipped
-    if not rows.labels:
+    if not labels:
         raise DataError(
             f"boxes: found none in the images of {listing.root}; "
             f"{'; '.join(listing.notes) or 'are the paths of the boxes relative to that folder?'}"
         )
-    boxed = {split_name(name)[0] for name in rows.labels}
+    boxed = {split_name(name)[0] for name in labels}
     without = [name for name in listing.names if name not in boxed]
-    listing.notes.append(f"{count(len(rows.labels), 'box')} in {count(len(boxed), 'image')}")
+    listing.notes.append(f"{count(len(labels), 'box')} in {count(len(boxed), 'image')}")
     if without:
         use = "left out; --whole-images adds such images"
         if options.whole_images:
             use = "added as a whole"
         listing.notes.append(f"{count(len(without), 'image')} without a box: {use}")
     listing.images = listing.names
-    listing.names = sorted(rows.labels)
+    listing.names = sorted(labels)
     if options.whole_images:
-        listing.names = sorted([*rows.labels, *without])
-    if any(rows.labels.values()):
-        listing.labels = rows.labels
+        listing.names = sorted([*labels, *without])
+    if any(labels.values()):
+        listing.labels = labels
 
 
 def refuse_boxes(options: BoxOptions, *, has_files: bool) -> None:
     """Raise if boxes are given for images that are not local files."""
     if options.source is not None and not has_files:
         raise UsageError("boxes: found images that are not local files; give a local folder")
-
-
-def _confident(found: FoundBoxes, min_confidence: float | None) -> list[FoundBox]:
-    """Return the boxes with at least this confidence; those without a confidence remain."""
-    if min_confidence is None:
-        min_confidence = found.min_confidence
-    elif all(box.confidence is None for box in found.boxes):
-        raise UsageError("min_confidence: the boxes have no confidence; leave it out")
-    return [
-        box for box in found.boxes if box.confidence is None or box.confidence >= min_confidence
-    ]
 
 
 def _read_sizes(
@@ -213,9 +183,7 @@ def _read_sizes(
         return dict(zip(images, threads.map(read, images), strict=True))
 
 
-def _clip(
-    box: FoundBox, size: tuple[int, int] | Unreadable, margin: float, is_relative: bool
-) -> Box:
+def _clip(box: FoundBox, size: tuple[int, int] | Unreadable, margin: float) -> Box:
     """Return a widened box in pixels, inside the image; raise `Unreadable` if nothing is left, or
     if the image is not one of the size that the file states."""
     if isinstance(size, Unreadable):
@@ -224,7 +192,7 @@ def _clip(
         raise Unreadable(f"the upright image has {size} pixels, not {box.image_size}")
     edges = []
     for start, length, limit in zip(box.sides[:2], box.sides[2:], size, strict=True):
-        if is_relative:
+        if box.is_relative:
             start *= limit
             length *= limit
         first = min(max(round(start - margin * length), 0), limit)
@@ -242,14 +210,13 @@ def _found(
     location: str,
     label: object = None,
     confidence: object = None,
-    image_size: tuple[object, object] | None = None,
 ) -> FoundBox:
     """Return a box with its numbers checked."""
     x, y, width, height = (_number(side, location) for side in sides)
     certainty = None
     if not is_missing(confidence) and confidence != "":
         certainty = _number(confidence, location)
-    return FoundBox(path, (x, y, width, height), location, label, certainty, image_size)
+    return FoundBox(path, (x, y, width, height), location, label, certainty)
 
 
 def _number(cell: object, location: str) -> float:
@@ -262,26 +229,28 @@ def _number(cell: object, location: str) -> float:
     return value
 
 
-def _read_source(source: object, listing: Listing) -> FoundBoxes:
-    """Read boxes in any format."""
+def _read_source(options: BoxOptions, listing: Listing) -> list[FoundBox]:
+    """Read boxes in any format, without those of a lower confidence."""
+    source = options.source
+    least = options.min_confidence or 0.0
     if is_frame(source):
-        return _read_columns(as_table(source))
-    if not isinstance(source, str | os.PathLike):
+        boxes = _read_columns(as_table(source))
+    elif not isinstance(source, str | os.PathLike):
         raise UsageError(f"boxes: found {type(source).__name__}, expected a file or a data frame")
-    path = absolute(source)
-    if isinstance(path, Path) and path.is_dir():
-        return _read_yolo(path, listing)
-    if path.suffix.lower() == ".json":
-        return _read_json(path)
-    if path.suffix.lower() in TABLE_SUFFIXES:
-        return _read_columns(read_table(path))
-    raise DataError(
-        f"{path}: give boxes as a .json file of MegaDetector or COCO, a table "
-        f"({', '.join(TABLE_SUFFIXES)}), or a folder of YOLO's text files"
-    )
+    elif Path(source).is_dir():
+        boxes = [*_read_yolo(Path(source), listing)]
+    elif absolute(source).suffix.lower() == ".json":
+        boxes, typical = _read_json(absolute(source))
+        if options.min_confidence is None:
+            least = typical
+    else:
+        boxes = _read_columns(read_table(source))
+    if options.min_confidence is not None and all(box.confidence is None for box in boxes):
+        raise UsageError("min_confidence: the boxes have no confidence; leave it out")
+    return [box for box in boxes if box.confidence is None or box.confidence >= least]
 
 
-def _read_columns(table: Table) -> FoundBoxes:
+def _read_columns(table: Table) -> list[FoundBox]:
     """Read a table with a row per box."""
     accepted = (PATH_COLUMNS, *((name,) for name in BOX_COLUMNS))
     required = [table.columns[require_column(table, names, None, names[0])] for names in accepted]
@@ -295,106 +264,84 @@ def _read_columns(table: Table) -> FoundBoxes:
         for i, (path, *sides) in enumerate(zip(*required, strict=True))
     ]
     is_relative = all(max(box.sides) < RELATIVE_BELOW for box in boxes)
-    return FoundBoxes(boxes, is_relative, table.folder)
+    return [box._replace(is_relative=is_relative) for box in boxes]
 
 
-def _read_json(path: Place) -> FoundBoxes:
-    """Read a JSON file of MegaDetector or COCO."""
+def _read_json(path: Place) -> tuple[list[FoundBox], float]:
+    """Read a JSON file of MegaDetector or COCO; return its boxes, and the default of the least
+    confidence."""
     text = read_text(path)
-    try:
+    with reading(path, "JSON file of MegaDetector or COCO"):
         content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not valid JSON ({error})") from error
-    with _expecting(path.name, f"{MEGADETECTOR}; or {COCO_LISTS}"):
         if "annotations" in content:
-            return FoundBoxes([*_coco(path.name, content)], False, path.parent)
+            return [*_coco(path.name, content)], 0.0
         metadata = (content.get("info") or {}).get("detector_metadata") or {}
-        threshold = float(metadata.get("typical_detection_threshold", TYPICAL_CONFIDENCE))
-        return FoundBoxes([*_megadetector(path.name, content)], True, path.parent, threshold)
+        typical = float(metadata.get("typical_detection_threshold", TYPICAL_CONFIDENCE))
+        return [*_megadetector(path.name, content)], typical
 
 
 def _megadetector(file: str, content: Mapping[str, Any]) -> Iterator[FoundBox]:
     """Yield the boxes of MegaDetector; its categories (animal, person, vehicle) are not labels."""
     for number, image in enumerate(content["images"]):
         location = f"{file}, image {number}"
-        with _expecting(location, MEGADETECTOR):
+        with reading(PurePath(location), MEGADETECTOR):
             for box in image.get("detections") or ():  # None: the image could not be read
-                yield _found(image["file"], box["bbox"], location, None, box["conf"])
+                found = _found(image["file"], box["bbox"], location, None, box["conf"])
+                yield found._replace(is_relative=True)
 
 
 def _coco(file: str, content: Mapping[str, Any]) -> Iterator[FoundBox]:
     """Yield the boxes of COCO's annotations; their categories are labels."""
     images = {image["id"]: image for image in content["images"]}
-    categories = {each["id"]: each["name"] for each in content.get("categories") or ()}
+    names = {each["id"]: each["name"] for each in content.get("categories") or ()}
+    names[None] = None  # an annotation without a category is unlabeled
     for number, box in enumerate(content["annotations"]):
         location = f"{file}, annotation {number}"
-        with _expecting(location, COCO):
+        with reading(PurePath(location), COCO):
             image = images[box["image_id"]]
-            label = None
-            if box.get("category_id") is not None:
-                label = categories[box["category_id"]]
-            size = None
+            label = names[box.get("category_id")]
+            found = _found(image["file_name"], box["bbox"], location, label, box.get("score"))
             if image.get("width") and image.get("height"):
-                size = (image["width"], image["height"])
-            path = image["file_name"]
-            yield _found(path, box["bbox"], location, label, box.get("score"), size)
+                found = found._replace(image_size=(image["width"], image["height"]))
+            yield found
 
 
-@contextmanager
-def _expecting(location: str, expected: str) -> Iterator[None]:
-    """Turn errors caused by unexpected JSON content into one that says what was expected."""
-    try:
-        yield
-    except DataError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"{location}: {expected}") from error
-
-
-def _read_yolo(folder: Path, listing: Listing) -> FoundBoxes:
+def _read_yolo(folder: Path, listing: Listing) -> Iterator[FoundBox]:
     """Read the boxes of each image that has a text file: a.txt for a.jpg, or labels/a.txt for
     images/a.jpg."""
-    names = _yolo_names(folder)
+    classes = _yolo_names(folder)
     files = {
         file.relative_to(folder).with_suffix("").as_posix()
         for file in folder.rglob("*.txt")
         if file.name != "classes.txt"
     }
-    boxes: list[FoundBox] = []
     used = set[str]()
     for image in listing.names:
         stem = PurePosixPath(image).with_suffix("").as_posix()
         # The last folder named 'images' becomes 'labels', as YOLO does.
         beside = re.sub("^(.*/)?images/", r"\1labels/", stem)
-        file = next((name for name in (stem, beside, f"labels/{stem}") if name in files), None)
-        if file is not None:
-            used.add(file)
-            boxes += _yolo_boxes(folder, f"{file}.txt", image, names)
+        name = next((name for name in (stem, beside, f"labels/{stem}") if name in files), None)
+        if name is None:
+            continue
+        used.add(name)
+        for number, line in enumerate(read_text(folder / f"{name}.txt").split("\n"), start=1):
+            cells = line.split()
+            location = f"{name}.txt, line {number}"
+            if not cells:
+                continue
+            if len(cells) not in (5, 6) or (classes and cells[0] not in classes):
+                raise DataError(f"{location}: found {line!r:.60}, {YOLO}")
+            label = classes.get(cells[0], cells[0])
+            confidence = next(iter(cells[5:]), None)
+            found = _found(f"{listing.root}/{image}", cells[1:5], location, label, confidence)
+            x, y, width, height = found.sides
+            sides = (x - width / 2, y - height / 2, width, height)
+            yield found._replace(sides=sides, is_relative=True)
     unused = sorted(files - used)
     if unused:
         listing.notes.append(
             f"{count(len(unused), 'text file')} without an image: {first_few(unused)}"
         )
-    return FoundBoxes(boxes, is_relative=True)
-
-
-def _yolo_boxes(
-    folder: Path, name: str, image: str, names: Mapping[str, str]
-) -> Iterator[FoundBox]:
-    for number, line in enumerate(read_text(folder / name).split("\n"), start=1):
-        cells = line.split()
-        if not cells:
-            continue
-        location = f"{name}, line {number}"
-        if len(cells) not in (5, 6):
-            raise DataError(f"{location}: found {count(len(cells), 'value')}, {YOLO}")
-        if names and cells[0] not in names:
-            raise DataError(f"{location}: found class {cells[0]!r}, which has no name")
-        confidence = cells[5] if len(cells) == 6 else None
-        label = names.get(cells[0], cells[0])
-        box = _found(image, cells[1:5], location, label, confidence)
-        x, y, width, height = box.sides
-        yield box._replace(sides=(x - width / 2, y - height / 2, width, height))
 
 
 def _yolo_names(folder: Path) -> dict[str, str]:
@@ -404,9 +351,11 @@ def _yolo_names(folder: Path) -> dict[str, str]:
     file = next((candidate for candidate in candidates if candidate.is_file()), None)
     if file is None:
         return {}
-    text = read_text(file)
     with reading(file, "file with 'names', a list of the classes"):
-        names = yaml.safe_load(text)["names"] if file.suffix == ".yaml" else text.split("\n")
-        if isinstance(names, list):
+        text = read_text(file)
+        names: Any = text.split("\n")
+        if file.suffix == ".yaml":
+            names = yaml.safe_load(text)["names"]
+        if not isinstance(names, dict):
             names = dict(enumerate(names))
         return {str(number): str(name).strip() for number, name in names.items()}

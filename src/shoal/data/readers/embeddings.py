@@ -11,10 +11,13 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
+from numpy.typing import NDArray
 
 from shoal.arrays import (
     Floats,
     Ints,
+    archive_arrays,
     as_stored_embeddings,
     each_row,
     is_missing,
@@ -25,10 +28,10 @@ from shoal.data.readers.folders import refuse_address
 from shoal.data.readers.labels import (
     class_names,
     encode,
-    label_rows,
+    label_images,
     name_finder,
+    table_rows,
 )
-from shoal.data.readers.numpy_files import Array, load_arrays, one_per_row
 from shoal.data.readers.tables import (
     LABEL_COLUMNS,
     PATH_COLUMNS,
@@ -41,8 +44,8 @@ from shoal.data.readers.tables import (
     require_column,
 )
 from shoal.data.storage.addresses import Location
+from shoal.data.storage.remote import reading
 from shoal.errors import DataError
-from shoal.files import cache_folder, scratch_array, writing
 from shoal.text import shown
 
 if TYPE_CHECKING:
@@ -53,10 +56,9 @@ VECTOR_COLUMNS = ("emb", "embedding", "vector")
 EMBEDDING_LABEL_COLUMNS = (*LABEL_COLUMNS, "labels")
 NUMBERED_NAME = re.compile(r"(row|image)-\d+")
 """Names given to rows, or to images in memory, that have none; sorting keeps their order."""
-BLOCK_ROWS = 65_536
-"""Rows that are copied at a time."""
 EMBEDDING_SUFFIXES = (".npy", ".npz", ".parquet")
 
+Array = NDArray[np.generic]
 Cells = Sequence[object]
 
 
@@ -123,7 +125,7 @@ def read_embeddings(
             )
     labels, classes = encode([labels_of_rows[i] for i in order])
     if (np.diff(order) < 0).any():  # else a memory-mapped matrix is not copied
-        x = _reordered(x, order)
+        x = x[order]
     return Embeddings(
         names=tuple(row_names[i] for i in order),
         x=x,
@@ -133,34 +135,47 @@ def read_embeddings(
     )
 
 
-def _reordered(x: Floats, order: Ints) -> Floats:
-    """Return the rows in another order; past 1 GiB in a memory-mapped file."""
-    cache = cache_folder()
-    with writing(cache):
-        ordered: Floats = scratch_array(x.shape, x.dtype, cache)
-    for start in range(0, len(order), BLOCK_ROWS):
-        ordered[start : start + BLOCK_ROWS] = x[order[start : start + BLOCK_ROWS]]
-    return ordered
+def _load_arrays(path: Path, name: str) -> dict[str, Array]:
+    """Return the arrays of an npz file by name; that of an npy file is called `name`, and mapped.
+
+    Nothing is unpickled.
+    """
+    kind = f"{path.suffix} file of numbers and text (Python objects are never unpickled)"
+    with reading(path, kind):
+        if path.suffix.lower() == ".npy":
+            return {name: np.lib.format.open_memmap(path, mode="r")}
+        with path.open("rb") as file, NpzFile(file, allow_pickle=False) as archive:
+            return archive_arrays(archive)
+
+
+def _one_per_row(values: Array, n_rows: int, where: str) -> list[object]:
+    """Return an array (N,) as a list; refuse any other shape."""
+    if values.shape != (n_rows,):
+        raise DataError(
+            f"{where}: found shape {values.shape}, expected ({n_rows},), one per row of the "
+            "embeddings in their order"
+        )
+    return list(values.tolist())
 
 
 def _read_arrays(
     path: Path, path_column: str | None, label_column: str | None
 ) -> tuple[Array, Cells | None, Cells | None]:
     """Return the matrix, the names and the labels of an npy or npz file."""
-    arrays = load_arrays(path, "X")
-    shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+    arrays = _load_arrays(path, "X")
     if "X" not in arrays or arrays["X"].ndim != 2:
         raise DataError(
-            f"{path}: found {shapes}, expected an array X (N, D), and optionally y and paths"
+            f"{path}: found {', '.join(arrays)}, expected an array X (N, D), and optionally y and "
+            "paths"
         )
 
     def get(chosen: str | None, default: str) -> Cells | None:
-        name = chosen or default
-        if name in arrays:
-            return one_per_row(arrays[name], len(arrays["X"]), f"{path}: {name}")
-        if chosen is not None and len(arrays) > 1:
-            raise DataError(f"{path}: no array {chosen!r}; found {shapes}")
-        return None
+        if chosen is not None and chosen not in arrays:
+            raise DataError(f"{path}: no array {chosen!r}; found {', '.join(arrays)}")
+        values = arrays.get(chosen or default)
+        if values is None:
+            return None
+        return _one_per_row(values, len(arrays["X"]), f"{path}: {chosen or default}")
 
     return arrays["X"], get(path_column, "paths"), get(label_column, "y")
 
@@ -232,15 +247,15 @@ def read_labels(
     `names` are in it.
     """
     if not is_frame(file) and Path(file).suffix.lower() == ".npy":
-        array = load_arrays(Path(file), "label")["label"]
-        cells = one_per_row(array, len(names), str(file))
+        array = _load_arrays(Path(file), "label")["label"]
+        cells = _one_per_row(array, len(names), str(file))
         table = Table(str(file), None, {"label": cells}, range(len(cells)), unit="row")
     else:
         table = as_table(file) if is_frame(file) else read_table(file)
     column = require_column(table, LABEL_COLUMNS, label_column, "label")
-    labels = class_names(table.columns[column], table.location)
     paths = pick_column(table.columns, NAME_COLUMNS, path_column, table.where)
     if paths is None:
+        labels = class_names(table.columns[column], table.location)
         is_ordered = is_file_order or all(map(NUMBERED_NAME.fullmatch, names))
         if not is_ordered or len(labels) != len(names):
             raise DataError(
@@ -256,15 +271,14 @@ def read_labels(
         plain = PurePosixPath(str(cell).replace("\\", "/")).as_posix()  # without './'
         return find_name([str(cell), plain])
 
-    spelled = table.columns[paths]
-    rows = label_rows(spelled, labels, find, table.location, allow_missing=allow_missing)
-    if not rows.labels:
+    rows = table_rows(table, paths, column, find)
+    found, notes = label_images(rows, allow_missing=allow_missing)
+    if not found:
         raise DataError(
             f"{table.where}: has none of the {len(names):,} names; the first name is {names[0]!r}, "
-            f"the first in the table {str(spelled[0])!r}; use the same spelling"
+            f"the first in the table {rows[0][0]!r}; use the same spelling"
         )
-    classes = {name: label for name, label in rows.labels.items() if label is not None}
-    return classes, rows.notes
+    return {name: label for name, label in found.items() if label is not None}, notes
 
 
 def label_embeddings(

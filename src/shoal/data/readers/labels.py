@@ -4,14 +4,13 @@ import os
 import posixpath
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path, PurePath
 
 import numpy as np
 
 from shoal.arrays import UNLABELED, Ints, as_class, sort_classes
-from shoal.data.readers.tables import LINE_END
+from shoal.data.readers.tables import LINE_END, Table
 from shoal.data.storage.addresses import ADDRESS, is_utf8
 from shoal.errors import DataError
 from shoal.words import count, first_few
@@ -28,72 +27,57 @@ Finder = Callable[[object, str], str | None]
 """Returns the image that a cell of a table at a location names, or None."""
 
 
-@dataclass
-class RowLabels:
-    """Labels of images, collected from the rows of one or more tables."""
-
-    labels: ClassOf = field(default_factory=ClassOf)
-    locations: dict[str, str] = field(default_factory=dict)
-    """The row that labeled each image, for messages."""
-    absent: list[str] = field(default_factory=list)
-    """Rows that name no image: location and path."""
-    repeated: list[str] = field(default_factory=list)
-    """Rows that name an image again: location and path."""
-
-    @property
-    def notes(self) -> list[str]:
-        """Counts of rows without an image, and of repeated rows."""
-        notes = []
-        for rows, problem in ((self.absent, "without an image"), (self.repeated, "repeated")):
-            if rows:
-                some = first_few(rows, separator="; ")
-                notes.append(f"{count(len(rows), 'row')} {problem} ({some})")
-        return notes
+Row = tuple[str, str | None, str | None]
+"""The location and path of a row, the image that it names (None if there is none), its class."""
 
 
-def label_rows(
-    cells: Sequence[object],
-    labels: Sequence[str | None],
-    find: Finder,
-    location_of: Callable[[int], str],
-    *,
-    allow_missing: bool,
-    rows: RowLabels | None = None,
-) -> RowLabels:
-    """Return the labels of images by the rows of a table, added to those in `rows`.
+def label_images(rows: Sequence[Row], *, allow_missing: bool) -> tuple[ClassOf, list[str]]:
+    """Return the class of each image that rows name, and notes on absent and repeated images.
 
     An image with two different labels is an error, and so are many rows that name no image, unless
     `allow_missing`.
     """
-    rows = rows or RowLabels()
-    n_absent_before = len(rows.absent)
-    n_found = 0
-    for i, (cell, label) in enumerate(zip(cells, labels, strict=True)):
-        location = location_of(i)
-        name = find(cell, location)
+    labels: ClassOf = {}
+    labeled_by: dict[str, str] = {}
+    absent = []
+    repeated = []
+    for row, name, label in rows:
         if name is None:
-            rows.absent.append(f"{location}: {cell}")
+            absent.append(row)
             continue
-        n_found += 1
-        if name in rows.labels:
-            rows.repeated.append(f"{location}: {cell}")
-        first = rows.labels.get(name)
+        if name in labels:
+            repeated.append(row)
+        first = labels.get(name)
         if first is None:
-            rows.labels[name] = label
-            rows.locations[name] = location
+            labels[name] = label
+            labeled_by[name] = row
         elif label not in (None, first):
             raise DataError(
-                f"{location}: {name!r} is labeled {label!r}, but {first!r} in "
-                f"{rows.locations[name]}; remove one of the two rows"
+                f"{row} is labeled {label!r}, but {first!r} in {labeled_by[name]}; remove one of "
+                "the two rows"
             )
-    absent = rows.absent[n_absent_before:]
-    is_many = len(absent) > max(1, MAX_ABSENT_SHARE * len(cells))
-    if n_found and is_many and not allow_missing:
+    is_many = len(absent) > max(1, MAX_ABSENT_SHARE * len(rows))
+    if labels and is_many and not allow_missing:
         raise DataError(
-            f"labels: {len(absent):,} of {len(cells):,} rows name missing images "
+            f"labels: {len(absent):,} of {len(rows):,} rows name missing images "
             f"({first_few(absent, separator='; ')}); correct their paths, or ignore these rows "
             "with --allow-missing"
         )
+    notes = []
+    for some, problem in ((absent, "without an image"), (repeated, "repeated")):
+        if some:
+            listed = first_few(some, separator="; ")
+            notes.append(f"{count(len(some), 'row')} {problem} ({listed})")
+    return labels, notes
+
+
+def table_rows(table: Table, paths: str, labels: str, find: Finder) -> list[Row]:
+    """Return the rows of a table by its columns of paths and labels."""
+    names = class_names(table.columns[labels], table.location)
+    rows: list[Row] = []
+    for i, (cell, name) in enumerate(zip(table.columns[paths], names, strict=True)):
+        location = table.location(i)
+        rows.append((f"{location}: {cell}", find(cell, location), name))
     return rows
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
-from PIL import Image
 
 from shoal.boxes import split_name
 from shoal.data.collection import Collection
@@ -28,12 +27,13 @@ from shoal.data.readers.folders import (
 )
 from shoal.data.readers.labels import (
     ClassOf,
-    RowLabels,
+    Row,
     as_path,
     class_names,
     encode,
     image_finder,
-    label_rows,
+    label_images,
+    table_rows,
 )
 from shoal.data.readers.shards import is_shards, read_shards
 from shoal.data.readers.tables import (
@@ -130,33 +130,32 @@ def read_collection(
 
 def _read_location(source: Location, labels: Labels, options: ReadOptions) -> Collection:
     """Read a folder, a table or shards, local or at an address."""
-    # With a table of labels, --path-column names a column of that table, not of shards.
-    if is_shards(source, None if _is_table(labels) else options.path_column):
-        return _read_shards(source, labels, options)
-    where = absolute(source)
-    if where.suffix.lower() in TABLE_SUFFIXES and not Path(where).is_dir():
-        return _read_table(read_table(where), labels, options)
-    if isinstance(where, Address):
-        listing = list_remote_folder(where)
-    else:
-        listing = list_folder(check_folder(where))
-    if not listing.names and listing.shards:
-        return _read_shards(where / f"*{max(listing.shards)}", labels, options)
-    return _read_listed(listing, labels, options)
-
-
-def _read_shards(pattern: Location, labels: Labels, options: ReadOptions) -> Collection:
-    """Read tar or parquet shards, with the labels in them unless others are given."""
-    if _is_table(labels):  # the column options are about the table, not about the shards
-        listing = read_shards(pattern, allow_missing=options.allow_missing)
-        return _read_listed(listing, labels, options)
-    listing = read_shards(
+    no_columns = replace(options, path_column=None, label_column=None)
+    of_shards = options
+    if _is_table(labels):  # the columns are those of that table, not of shards
+        of_shards = no_columns
+    pattern = source
+    notes = []
+    if not is_shards(source, of_shards.path_column):
+        where = absolute(source)
+        if where.suffix.lower() in TABLE_SUFFIXES and not Path(where).is_dir():
+            return _read_table(read_table(where), labels, options)
+        if isinstance(where, Address):
+            listing = list_remote_folder(where)
+        else:
+            listing = list_folder(check_folder(where))
+        if listing.names or not listing.shards:
+            return _read_listed(listing, labels, options)
+        pattern = where / f"*{max(listing.shards)}"
+        notes = listing.notes
+    shards = read_shards(
         pattern,
-        image_column=options.path_column,
-        label_column=options.label_column,
+        image_column=of_shards.path_column,
+        label_column=of_shards.label_column,
         allow_missing=options.allow_missing,
     )
-    return _read_listed(listing, labels, replace(options, path_column=None, label_column=None))
+    shards.notes += notes
+    return _read_listed(shards, labels, options if _is_table(labels) else no_columns)
 
 
 def _read_table(table: Table, labels: Labels, options: ReadOptions) -> Collection:
@@ -197,17 +196,6 @@ def _read_list(source: Source, labels: Labels, options: ReadOptions) -> Collecti
     if isinstance(items[0], str | os.PathLike):
         return _read_files(table, items, cells, [], options)
     refuse_boxes(options.boxes, has_files=False)
-    for i, image in enumerate(items):
-        shape = getattr(image, "shape", ())
-        is_array = isinstance(image, np.ndarray) and image.dtype == np.uint8 and 0 not in shape
-        is_image = is_array and (len(shape) == 2 or shape[2:] in ((1,), (3,), (4,)))
-        if not is_image and not isinstance(image, Image.Image):
-            found = getattr(image, "dtype", type(image).__name__)
-            raise DataError(
-                f"image {i}: found {found} of shape {shape}, expected a PIL image, or uint8 of "
-                "shape (height, width) or (height, width, 1, 3 or 4 channels); convert or "
-                "transpose it"
-            )
     encoded, classes = encode(class_names(cells, table.location))
     return Collection(
         tuple(f"image-{i:06d}" for i in range(len(items))),
@@ -230,49 +218,43 @@ def _read_files(
     Notes count missing files and files listed twice. Raise for a file with two labels and, unless
     missing ones are allowed, for many missing files.
     """
-    files = [_locate(cell, table, table.location(i)) for i, cell in enumerate(paths)]
+    locations = [table.location(i) for i in range(len(table))]
+    files = [_locate(cell, table, locations[i]) for i, cell in enumerate(paths)]
     is_remote = as_address(files[0]) is not None
-    for i, file in enumerate(files):
-        if ("://" in file) != is_remote:
-            raise DataError(
-                f"{table.location(i)}: {file!r}: found local paths and addresses; give only one "
-                "kind"
-            )
-    states: dict[str, str] = {}
+    states: dict[str, str | None] = {}
     if is_remote:
-        states = _remote_states(list(dict.fromkeys(files)))
-        existing = set(states)
+        with ThreadPoolExecutor(N_REQUESTS) as threads:
+            found = threads.map(lambda file: remote_state(Address(file)), files)
+            states = dict(zip(files, found, strict=True))
+        existing = {file for file in files if states[file] is not None}
     else:
         # os.path on strings, because creating a Path per row takes longer than the check itself.
         existing = {file for file in files if os.path.isfile(file)}  # noqa: PTH113
-    rows = label_rows(
-        files,
-        class_names(cells, table.location),
-        lambda file, _: str(file) if file in existing else None,
-        table.location,
-        allow_missing=options.allow_missing,
-    )
-    if not rows.labels:
+    rows: list[Row] = []
+    for location, file, name in zip(
+        locations, files, class_names(cells, table.location), strict=True
+    ):
+        rows.append((f"{location}: {file}", file if file in existing else None, name))
+    labels, found_notes = label_images(rows, allow_missing=options.allow_missing)
+    if not labels:
         raise DataError(
-            f"none of the {len(files):,} listed images exists; the first one is {rows.absent[0]}"
+            f"none of the {len(files):,} listed images exists; the first one is {rows[0][0]}"
         )
-    start = os.path.commonpath([os.path.dirname(file) for file in rows.labels])  # noqa: PTH120
+    start = os.path.commonpath([os.path.dirname(file) for file in labels])  # noqa: PTH120
     where = os.path.join(start, "")  # noqa: PTH118
     if is_remote:
         if not start:
             raise DataError(f"{table.where}: found addresses of several stores; give one at a time")
         where = f"{start.replace(':', ':/', 1)}/"  # `commonpath` has removed one of two slashes
-    by_name = {
-        file.removeprefix(where).replace(os.sep, "/"): rows.labels[file]
-        for file in sorted(rows.labels)
-    }
-    listing = Listing(
-        Path(start), sorted(by_name), labels=by_name, notes=rows.notes + notes, folders=()
-    )
+    file_of = {file.removeprefix(where).replace(os.sep, "/"): file for file in sorted(labels)}
+    by_name = {name: labels[file] for name, file in file_of.items()}
+    listing = Listing(Path(start), sorted(by_name), notes=[*found_notes, *notes], folders=())
+    listing.labels = by_name
     if is_remote:
         listing.root = Address(where)
-        found = {name: states[where + name] for name in by_name}
-        listing.stored = StoredFiles.of_states(where, found)
+        listing.stored = StoredFiles.of_states(
+            where, {name: str(states[file]) for name, file in file_of.items()}
+        )
     _replace_by_boxes(listing, options)
     return _build(listing, listing.labels, f"the images listed in {table.where}")
 
@@ -295,14 +277,6 @@ def _locate(cell: object, table: Table, location: str) -> str:
     if not table.folder or (not os.path.isfile(file) and os.path.isfile(here)):  # noqa: PTH113
         return here
     return file
-
-
-def _remote_states(addresses: Sequence[str]) -> dict[str, str]:
-    """Return the state of each remote file that exists."""
-    with ThreadPoolExecutor(N_REQUESTS) as threads:
-        found = threads.map(lambda address: remote_state(Address(address)), addresses)
-        pairs = zip(addresses, found, strict=True)
-        return {address: state for address, state in pairs if state is not None}
 
 
 def _read_two_folders(labeled: Path, unlabeled: Path, options: ReadOptions) -> Collection:
@@ -386,12 +360,6 @@ def _refuse_columns(options: ReadOptions) -> None:
 def _refuse_empty(listing: Listing) -> None:
     if not listing.names:
         ignored = "; ".join(listing.notes) or "no files, or only tables"
-        if any(name.endswith(".arrow") for names in listing.ignored.values() for name in names):
-            raise DataError(
-                f"{listing.root}: written by save_to_disk of Hugging Face's datasets, which is not "
-                "read; convert it in Python: load_from_disk(...).to_parquet('images.parquet'), "
-                "one split at a time, and give that file"
-            )
         raise DataError(
             f"{listing.root}: found no images (jpg, png, webp, tif, bmp, gif or heic) in this "
             f"folder or its subfolders: {ignored}"
@@ -401,33 +369,27 @@ def _refuse_empty(listing: Listing) -> None:
 def _read_labels(listing: Listing, table: Table, options: ReadOptions) -> Collection:
     """Label listed images with a table."""
     paths = require_column(table, PATH_COLUMNS, options.path_column, "path")
-    labels = require_column(table, LABEL_COLUMNS, options.label_column, "label")
-    rows = RowLabels()
-    _label_rows(table, listing, paths, labels, options, rows)
-    if not rows.labels:
+    column = require_column(table, LABEL_COLUMNS, options.label_column, "label")
+    rows = _rows(table, listing, paths, column, options)
+    labels, notes = label_images(rows, allow_missing=options.allow_missing)
+    if not labels:
         raise DataError(
             f"{table.where}: none of its {len(table):,} paths is an image in {listing.root}; the "
             f"first one is {table.columns[paths][0]!r}, but images are named like "
             f"{listing.names[0]!r}; use paths relative to that folder"
         )
-    layout = f"a folder and the labels of {table.where} (columns {paths!r} and {labels!r})"
-    listing.notes += rows.notes
-    return _build(listing, rows.labels, layout)
+    listing.notes += notes
+    layout = f"a folder and the labels of {table.where} (columns {paths!r} and {column!r})"
+    return _build(listing, labels, layout)
 
 
-def _label_rows(
-    table: Table, listing: Listing, paths: str, labels: str, options: ReadOptions, rows: RowLabels
-) -> None:
-    """Add the labels of a table to `rows`."""
+def _rows(
+    table: Table, listing: Listing, paths: str, labels: str, options: ReadOptions
+) -> list[Row]:
+    """Return the rows of a table of labels."""
     listing.notes += _column_notes(table, labels, options)
-    label_rows(
-        table.columns[paths],
-        class_names(table.columns[labels], table.location),
-        image_finder([*listing.names, *listing.images], listing.root, table.folder),
-        table.location,
-        allow_missing=options.allow_missing,
-        rows=rows,
-    )
+    find = image_finder([*listing.names, *listing.images], listing.root, table.folder)
+    return table_rows(table, paths, labels, find)
 
 
 def _column_notes(table: Table, column: str, options: ReadOptions) -> list[str]:
@@ -473,30 +435,32 @@ def _read_folder_names(listing: Listing, level: int = 1) -> Collection:
 
 def _read_metadata(listing: Listing, metadata: list[str], options: ReadOptions) -> Collection:
     """Label listed images by metadata files, as in Hugging Face's image folders."""
-    rows = RowLabels()
+    rows: list[Row] = []
     for name in metadata:
         table = read_table(f"{listing.root}/{name}")
         paths = pick_column(table.columns, PATH_COLUMNS, options.path_column, table.where)
-        labels = pick_column(table.columns, LABEL_COLUMNS, options.label_column, table.where)
-        n_labeled = len(rows.labels)
-        if paths is not None and labels is not None:
-            _label_rows(table, listing, paths, labels, options, rows)
-        if len(rows.labels) == n_labeled:
+        column = pick_column(table.columns, LABEL_COLUMNS, options.label_column, table.where)
+        found: list[Row] = []
+        if paths is not None and column is not None:
+            found = _rows(table, listing, paths, column, options)
+        if not any(image for _, image, _ in found):
             listing.notes.append(
                 f"{name} is ignored: no path column ({', '.join(PATH_COLUMNS)}), no label column "
                 f"({', '.join(LABEL_COLUMNS)}), or none of its paths is an image beside or below it"
             )
-    listing.notes += rows.notes
-    if not rows.labels:
+        rows += found
+    labels, notes = label_images(rows, allow_missing=options.allow_missing)
+    listing.notes += notes
+    if not labels:
         return _read_folder_names(listing)
     n_without = sum(
-        name not in rows.labels and split_name(name)[0] not in rows.labels for name in listing.names
+        name not in labels and split_name(name)[0] not in labels for name in listing.names
     )
     listing.notes.append(
         "labels come from metadata, not from folder names; "
         f"{count(n_without, 'image')} without a row there"
     )
-    return _build(listing, rows.labels, "a Hugging Face image folder, labels from its metadata")
+    return _build(listing, labels, "a Hugging Face image folder, labels from its metadata")
 
 
 def _build(listing: Listing, labels: ClassOf | None, layout: str) -> Collection:
