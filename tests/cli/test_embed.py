@@ -33,7 +33,6 @@ def test_embed_then_cluster(photos, tiny_encoder: Path, tmp_path: Path) -> None:
         "out": str(out),
         "n_images": 60,
         "n_columns": 16,
-        "dtype": "float32",
         "n_skipped": 0,
     }
     assert json.loads(run.stdout) == expected
@@ -52,7 +51,6 @@ def test_user_errors_are_raised_before_the_work(photos, tmp_path: Path) -> None:
         (photos.folder, "x.txt", "", 2),
         (photos.folder, "there.npz", "", 2),
         (photos.folder, "there.npz/x.npz", "", 2),
-        (photos.folder, "x.npz", "--dtype int8", 2),
         (photos.folder, "x.npz", "--encoder nope", 2),
         (tmp_path / "nowhere", "x.npz", "", 3),
     ):

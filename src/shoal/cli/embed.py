@@ -29,7 +29,7 @@ def embed(
             help="Folder or address of images, shards of images, or a table of paths and labels."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="npz, parquet or npy file to write.")],
+    out: Annotated[Path, typer.Option(help="npz file to write.")],
     labels: Labels = None,
     path_column: PathColumn = None,
     label_column: LabelColumn = None,
@@ -42,19 +42,13 @@ def embed(
         str, typer.Option(help="Encoder; see `shoal encoders list`.")
     ] = "efficientnet-lite2",
     input_size: InputSize = None,
-    dtype: Annotated[
-        str,
-        typer.Option(
-            help="Data type of the file: float32, or float16 for half the size; see docs/scale.md."
-        ),
-    ] = "float32",
     device: Device = None,
     force: ForceFile = False,
     json: Json = False,
 ) -> None:
     """Embed images with a frozen encoder, e.g. `shoal embed photos/ --out features.npz`.
 
-    An npz file has X (N, D), paths and, if some images are labeled, y. Rows are sorted by path.
+    The file has X (N, D), paths and, if some images are labeled, y. Rows are sorted by path.
     """
     from shoal.device import choose_device
     from shoal.discovery.embed_collection import (
@@ -80,26 +74,24 @@ def embed(
     )
     collection = source.read()
     with processes(choose_device(device)):
-        embedded = embed_collection(
+        embeddings, skipped = embed_collection(
             collection,
             encoder,
             input_size=input_size,
-            dtype=dtype,
             device=device,
             reporter=reporter(),
         )
     if not is_main():
         return
-    write_embeddings(embedded, out)
-    for image in embedded.skipped:
+    write_embeddings(embeddings, out)
+    for image in skipped:
         log(f"note: {image.name} skipped: {image.reason}")
-    n_images, n_columns = embedded.x.shape
+    n_images, n_columns = embeddings.x.shape
     facts = {
         "out": str(out),
         "n_images": n_images,
         "n_columns": n_columns,
-        "dtype": dtype,
-        "n_skipped": len(embedded.skipped),
+        "n_skipped": len(skipped),
     }
     result(str(out), facts, as_json=json)
     log(f"next: shoal cluster {shlex.quote(str(out))}")

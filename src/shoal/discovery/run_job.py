@@ -6,6 +6,7 @@ it to embed and to train.
 
 import hashlib
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from shoal.array_cache import read_array, write_array
-from shoal.arrays import each_row
 from shoal.checksums import digest_names
 from shoal.data.collection import Collection
-from shoal.data.pixels import Pixels, check_headers, load_pixels
-from shoal.data.pixels.decoding import NO_HEIC
+from shoal.data.pixels import Pixels, Skipped, check_headers, load_pixels
 from shoal.device import describe_device, seed_everything
 from shoal.discovery.cache import bound_cache
 from shoal.discovery.job import EmbeddedImages, Job
@@ -36,20 +36,17 @@ from shoal.distributed import (
 )
 from shoal.encoders.catalog import ENCODERS, is_hub_id
 from shoal.encoders.embed import check_directions, embed
-from shoal.encoders.engines import TORCH, check_engine, use_engine
+from shoal.encoders.engines import TORCH, use_engine
 from shoal.encoders.hub import is_cached
 from shoal.encoders.vision import Encoder
 from shoal.encoders.weights import digest_weights
-from shoal.errors import DataError, Diverged, MissingError, ShoalError, UsageError
+from shoal.errors import DataError, Diverged, ShoalError, UsageError
 from shoal.methods.clusters import Representation, to_numpy
 from shoal.methods.trunk import Trunk
-from shoal.runs import LOCK, Run, Skip, check_not_held, damaged, drop_thumbnails, locked
+from shoal.runs import Run, Skip, check_not_held, damaged, drop_thumbnails, locked
 from shoal.settings import differences
 from shoal.training.tokens import TokenCollector
 from shoal.words import count, first_few, plural
-
-COPY_ROWS = 8_192
-"""Rows of stored embeddings that are copied to the device at a time."""
 
 
 def run_job(job: Job) -> None:
@@ -57,17 +54,18 @@ def run_job(job: Job) -> None:
 
     A complete run is left as it is, except that leftover checkpoints are removed.
     """
-    reported: list[str] = []
     if is_main():
         check_not_held(job.run.path)  # before the encoder is loaded, which takes a while
-        reported = report_collection(job.collection, job.settings.pixel_size, job.reporter)
+        report_collection(job.collection, job.reporter)
     job.check(job.collection)
-    engine = _stored_engine(job.run) if job.resume else None
+    engine = None
+    if job.resume and job.run.has("provenance.json") and not job.run.is_complete:
+        engine = (job.run.provenance.get("made_from") or {}).get("engine", TORCH)
     with processes(job.device), use_engine(engine):
         seed_everything(job.settings.seed)
         if is_main():
             with others_waiting():
-                _run_main(job, reported)
+                _run_main(job)
             flag_from_main(False, job.device)
         else:
             _run_worker(replace(job, reporter=SILENT))
@@ -88,17 +86,14 @@ def preview(job: Job) -> dict[str, Any]:
         job.load_encoder()
     check_not_held(job.run.path)
     _check_folder(job)
-    readable, n_unreadable = _drop_unreadable(collection, job.settings.pixel_size)
-    if n_unreadable == len(collection):
-        problem = "; ".join(readable.notes[len(collection.notes) :]) or "are they images?"
-        raise DataError(f"none of the {n_unreadable:,} images can be decoded; {problem}")
-    if n_unreadable:
-        _check_readable(job, readable, f"{n_unreadable:,} unreadable")
+    unreadable = check_headers(collection, job.settings.pixel_size)
+    names = {image.name for image in unreadable}
+    readable = _readable(job, [name not in names for name in collection.names], unreadable)
     return {
-        "counted": readable.count(n_unreadable=n_unreadable),
+        "counted": readable.count(n_unreadable=len(unreadable)),
         "layout": collection.layout,
         "categories": dict(zip(readable.classes, readable.class_sizes.tolist(), strict=True)),
-        "notes": list(readable.notes),
+        "notes": list(collection.notes),
         "out": str(job.run.path),
         "is_finished": job.run.is_complete and not job.force,
         "encoder": encoder,
@@ -108,46 +103,27 @@ def preview(job: Job) -> dict[str, Any]:
     }
 
 
-def report_collection(collection: Collection, pixel_size: int, reporter: Reporter) -> list[str]:
-    """Report the number of images, how they were read, and notes; return the lines."""
-    readable, n_unreadable = _drop_unreadable(collection, pixel_size)
-    lines = readable.describe(n_unreadable=n_unreadable).splitlines()
-    for line in lines:
+def report_collection(collection: Collection, reporter: Reporter) -> None:
+    """Report the number of images, how they were read, and notes."""
+    for line in collection.describe().splitlines():
         reporter.report(line)
-    return lines
 
 
-def _drop_unreadable(collection: Collection, pixel_size: int) -> tuple[Collection, int]:
-    """Return the images with a valid header, and the number of images without one.
-
-    If no image has a valid header, return the whole collection. Add a note if HEIC files need
-    pillow-heif.
-    """
-    skipped = check_headers(collection, pixel_size)
-    broken = {image.name for image in skipped}
-    n_heic = sum(image.reason == NO_HEIC for image in skipped)
-    if n_heic:
-        note = f"{count(n_heic, 'HEIC file')} {plural(n_heic, 'needs')} pip install pillow-heif"
-        collection = replace(collection, notes=(*collection.notes, note))
-    if not broken or len(broken) == len(collection):
-        return collection, len(broken)
-    is_readable = np.array([name not in broken for name in collection.names])
-    return collection.subset(is_readable), len(broken)
-
-
-def _check_readable(job: Job, readable: Collection, unreadable: str) -> None:
-    """Raise if too few readable images are left; the message ends with `unreadable`."""
+def _readable(job: Job, index: ArrayLike, unreadable: Sequence[Skipped]) -> Collection:
+    """Return the readable images, at `index`; raise if they are too few."""
+    if not unreadable:
+        return job.collection
     try:
+        readable = job.collection.subset(index)
         job.check(readable)
     except ShoalError as error:
-        raise DataError(f"{error} ({unreadable})") from error
+        first = f"for example {unreadable[0].name}: {unreadable[0].reason}"
+        raise DataError(f"{error} ({len(unreadable):,} unreadable, {first})") from error
+    return readable
 
 
-def _run_main(job: Job, reported: list[str]) -> None:
-    """Run the job in the main process.
-
-    `reported` are the lines reported before the run folder exists; they are added to its log.
-    """
+def _run_main(job: Job) -> None:
+    """Run the job in the main process."""
     began = time.perf_counter()
     run = job.run
     checksum = _check_folder(job)
@@ -163,27 +139,20 @@ def _run_main(job: Job, reported: list[str]) -> None:
         if job.resume and run.is_stopped:
             run.note(finished=None)
         Run.create(run.path, force=job.force)
+        _start_run(job, encoder, checksum)
+        report_collection(job.collection, replace(SILENT, report=run.log))
+        job = replace(job, reporter=job.reporter.also_to(run.log))
+        images = _embed(job, pixels, encoder)
         try:
-            _start_run(job, encoder, checksum)
-            for line in reported:
-                run.log(line)
-            job = replace(job, reporter=job.reporter.also_to(run.log))
-            images = _embed(job, pixels, encoder)
-            try:
-                provenance = job.compute(images)
-            finally:
-                images.trunk.free()
-            run.finish(
-                seconds=round(time.perf_counter() - began, 3),
-                n_images=len(images.collection),
-                n_labeled=images.collection.n_labeled,
-                **provenance,
-            )
-        except KeyboardInterrupt:
-            if run.has("train.log"):
-                with suppress(ShoalError):  # a full disk must not hide the KeyboardInterrupt
-                    run.log("interrupted; to continue, run the same command with --resume")
-            raise
+            provenance = job.compute(images)
+        finally:
+            images.trunk.free()
+        run.finish(
+            seconds=round(time.perf_counter() - began, 3),
+            n_images=len(images.collection),
+            n_labeled=images.collection.n_labeled,
+            **provenance,
+        )
         if not run.is_stopped:
             run.drop_checkpoints()
         job.conclude()
@@ -280,7 +249,7 @@ def _clean_up_finished(job: Job) -> None:
         )
         return
     job.reporter.report(f"{run.path} is finished; there is nothing left to do")
-    if run.has_checkpoints or run.has(LOCK) or not job.is_concluded:
+    if run.has_checkpoints or not job.is_concluded:
         with locked(run.path):
             run.drop_checkpoints()
             if not job.is_concluded:
@@ -309,31 +278,10 @@ def _start_run(job: Job, encoder: Encoder, checksum: str) -> None:
     )
 
 
-def _stored_engine(run: Run) -> str | None:
-    """Return the inference engine of an unfinished run; None without such a run."""
-    if not run.has("provenance.json") or run.is_complete:
-        return None
-    made_from = run.provenance.get("made_from")
-    if made_from is None:
-        return None
-    engine = str(made_from.get("engine", TORCH))
-    try:
-        check_engine(engine)
-    except MissingError as error:
-        raise MissingError(
-            f"{run.path}: the run was started with the {error}; or give --force to start over"
-        ) from error
-    return engine
-
-
 def _decode(job: Job) -> Pixels:
     """Decode the images of a job; raise if too few remain."""
     pixels = decode(job.collection, job.settings.pixel_size, job.reporter)
-    skipped = pixels.skipped
-    if skipped:
-        first = f"for example {skipped[0].name}: {skipped[0].reason}"
-        readable = job.collection.subset(pixels.index)
-        _check_readable(job, readable, f"{len(skipped):,} unreadable, {first}")
+    _readable(job, pixels.index, pixels.skipped)
     return pixels
 
 
@@ -350,45 +298,34 @@ def decode(collection: Collection, pixel_size: int, reporter: Reporter) -> Pixel
 
 
 def _embed(job: Job, pixels: Pixels, encoder: Encoder) -> EmbeddedImages:
-    """Embed the decoded images with the frozen encoder, and write thumbnails.
-
-    If this fails before the embeddings are stored, remove the new run folder.
-    """
+    """Embed the decoded images with the frozen encoder, and write thumbnails."""
     run = job.run
     collection = job.collection
     if pixels.skipped:
         collection = collection.subset(pixels.index)
     left_out = [(image.name, image.reason) for image in pixels.skipped]
     left_out += job.collection.left_out
-    is_resumed = run.provenance.get("made_from") is not None
+    if left_out:
+        run.write_skipped(Skip(path=path, reason=reason) for path, reason in sorted(left_out))
+        counted = collection.count(n_unreadable=len(pixels.skipped))
+        job.reporter.report(f"{counted}, listed in {run.path / 'skipped.csv'}")
+    if copies := pixels.copies:
+        job.reporter.report(
+            f"note: {count(len(copies), 'image')} {plural(len(copies), 'has')} the same pixels "
+            f"as another one: {first_few(copies)}"
+        )
+    _record_inputs(run, pixels, encoder)
     trunk = Trunk(pixels=pixels, device=job.device)
-    try:
-        if left_out:
-            run.write_skipped(Skip(path=path, reason=reason) for path, reason in sorted(left_out))
-            counted = collection.count(n_unreadable=len(pixels.skipped))
-            job.reporter.report(f"{counted}, listed in {run.path / 'skipped.csv'}")
-        if copies := pixels.copies:
-            job.reporter.report(
-                f"note: {count(len(copies), 'image')} {plural(len(copies), 'has')} the same pixels "
-                f"as another one: {first_few(copies)}"
-            )
-        _record_inputs(run, pixels, encoder)
-        key = _embeddings_key(run, encoder)
-        cached = None if run.has("frozen.npy") else read_array("embeddings", key)
-        if cached is not None:
-            job.reporter.detail("embeddings of these images are in the cache")
-            run.write_array("frozen", cached)
-        if run.has("frozen.npy"):
-            embeddings = _read_frozen(run, len(pixels), job.device)
-        else:
-            embeddings = _embed_frozen(job, encoder, pixels, trunk)
-            write_array("embeddings", key, to_numpy(embeddings))
-    except ShoalError as error:
-        # A UsageError means that a resumed run was given different images. Its folder stays, so
-        # that it can be resumed with the original ones.
-        if not run.has("frozen.npy") and not (is_resumed and isinstance(error, UsageError)):
-            run.abandon()
-        raise
+    key = _embeddings_key(run, encoder)
+    cached = None if run.has("frozen.npy") else read_array("embeddings", key)
+    if cached is not None:
+        job.reporter.detail("embeddings of these images are in the cache")
+        run.write_array("frozen", cached)
+    if run.has("frozen.npy"):
+        embeddings = _read_frozen(run, len(pixels)).to(job.device)
+    else:
+        embeddings = _embed_frozen(job, encoder, pixels, trunk)
+        write_array("embeddings", key, to_numpy(embeddings))
     if not run.has_thumbnails:
         with job.reporter.progress("making thumbnails"):
             run.write_thumbnails(make_thumbnails(pixels), len(pixels))
@@ -447,16 +384,10 @@ def _embed_frozen(job: Job, encoder: Encoder, pixels: Pixels, trunk: Trunk) -> t
     return frozen
 
 
-def _read_frozen(run: Run, n_images: int, device: torch.device) -> torch.Tensor:
-    """Read frozen.npy, written earlier or copied from the cache, a block of rows at a time."""
+def _read_frozen(run: Run, n_images: int) -> torch.Tensor:
+    """Read frozen.npy, written earlier or copied from the cache."""
     stored = run.array("frozen")
     is_matrix = stored.ndim == 2 and len(stored) == n_images and stored.dtype == np.float32
-    if not is_matrix or not each_row(stored, lambda rows: np.isfinite(rows).all(axis=1)).all():
-        found = f"found {stored.dtype} of shape {stored.shape}"
-        expected = "expected finite float32, a row per image"
-        raise damaged(run.path / "frozen.npy", f"{found}, {expected}")
-    frozen = torch.empty(stored.shape, device=device)
-    for start in range(0, n_images, COPY_ROWS):
-        rows = slice(start, start + COPY_ROWS)
-        frozen[rows] = torch.from_numpy(np.array(stored[rows]))
-    return frozen
+    if not is_matrix or not np.isfinite(stored).all():
+        raise damaged(run.path / "frozen.npy", "expected finite float32, a row per image")
+    return torch.from_numpy(np.array(stored))
