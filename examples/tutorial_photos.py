@@ -9,7 +9,7 @@ import csv
 import shutil
 from pathlib import Path
 
-from shoal.discovery.demo import PHOTOS, demo_labels, demo_truth
+from shoal.discovery.demo import PHOTOS, demo_table
 
 N_NEW = 12
 
@@ -20,13 +20,13 @@ def write_table(file: Path, labels: dict[str, str]) -> None:
 
 
 def main() -> None:
-    truth = demo_truth()
+    truth = demo_table("truth.csv")
     folders = {"photos": list(truth)[:-N_NEW], "new": list(truth)[-N_NEW:]}
     for folder, names in folders.items():
         Path(folder).mkdir()
         for name in names:
             shutil.copy(PHOTOS / name, folder)
-    labels = demo_labels(truth)
+    labels = demo_table("labels.csv")
     for name in folders["new"]:
         labels.pop(name, None)
         del truth[name]

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from shoal.boxes import Box, box_name
-from shoal.discovery.demo import PHOTOS, demo_labels, demo_truth
+from shoal.discovery.demo import PHOTOS, demo_table
 
 CANVAS = (720, 480)
 STEP = (240, 240)
@@ -36,9 +36,9 @@ class Pasted:
 def paste_photos(single: Path, pasted: Path, n_photos: int, *, seed: int = 0) -> list[Pasted]:
     """Write photographs of the first categories as single files, and three to six to an image."""
     rng = np.random.default_rng(seed)
-    truth = demo_truth()
+    truth = demo_table("truth.csv")
     classes = sorted(set(truth.values()))[:5]
-    labels = demo_labels(truth)
+    labels = demo_table("labels.csv")
     files = [file for file, label in truth.items() if label in classes][:n_photos]
     for folder in (single, pasted):
         folder.mkdir(parents=True)

@@ -12,7 +12,7 @@ import shoal
 from shoal.discovery.assign import Assigner
 from shoal.discovery.cluster_embeddings import cluster_embeddings
 from shoal.discovery.export.formats import export_run
-from shoal.discovery.facts import collect_facts
+from shoal.discovery.results import collect_facts
 from shoal.discovery.scoring import score_run
 from shoal.errors import DataError, MissingError
 from shoal.report.page import render_report
@@ -94,7 +94,7 @@ def test_all_that_reads_a_run_reads_parts(
     for what, value in expected.items():
         assert found[what] == value, what
     assert [file.name for file in sorted((tmp_path / "parts").glob("*.parquet"))] == NAMES
-    assert [*collect_facts(Run(run.path))["files"]][:3] == NAMES
+    assert set(NAMES) <= set(collect_facts(Run(run.path))["files"])
 
 
 def test_a_review_of_parts_is_written_and_read(run: Run, parts: None) -> None:

@@ -10,7 +10,6 @@ from photo_runs import run_on
 from shoal.clustering.tree import Tree
 from shoal.data.readers import read_collection
 from shoal.discovery.api import load
-from shoal.discovery.facts import collect_facts
 from shoal.discovery.reporter import Reporter
 from shoal.runs import Run
 
@@ -38,7 +37,7 @@ def both(
 
 def test_the_linkage_is_reported_and_the_tree_is_the_one_that_was_cut(both, photos) -> None:
     ward, average, messages = both
-    assert [collect_facts(run)["linkage"] for run in both[:2]] == ["ward", "average"]
+    assert [run.json("shifts")["linkage_method"] for run in both[:2]] == ["ward", "average"]
     assert sum(line.startswith("average linkage is used") for line in messages) == 1
     trees = [Tree(np.array(run.array("tree"))) for run in (ward, average)]
     n_small = 6 * 5

@@ -63,8 +63,7 @@ def cluster(
     from shoal.data.readers import label_embeddings, read_embeddings
     from shoal.device import choose_device
     from shoal.discovery.cluster_embeddings import cluster_embeddings
-    from shoal.discovery.facts import doubt_estimate, linkage_method_of
-    from shoal.discovery.results import summarize_run
+    from shoal.discovery.results import doubt_estimate, summarize_run
     from shoal.distributed import processes, run_on_main
 
     chosen_device = choose_device(device)
@@ -123,7 +122,6 @@ def cluster(
             "interval": estimate["interval"],
             "range": estimate["range"],
             "doubt": doubt_estimate(run),
-            "linkage": linkage_method_of(run),
             "summary": words,
         }
         result(f"{words}\n{run.path}", facts, as_json=json)

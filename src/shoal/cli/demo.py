@@ -13,7 +13,6 @@ def demo(
     out: Annotated[
         Path, typer.Option(help="Run folder to write; an existing demo is overwritten.")
     ] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     train: Train = None,
     device: Device = None,
     json: Json = False,
@@ -24,10 +23,10 @@ def demo(
     categories, and evaluates the result against the true classes. Needs no network.
     """
     from shoal.discovery.demo import run_demo
-    from shoal.discovery.facts import collect_facts
+    from shoal.discovery.results import collect_facts
     from shoal.discovery.scoring import score_to_dict
 
-    run, score = run_demo(out, seed=seed, train=train, device=device, reporter=reporter())
+    run, score = run_demo(out, train=train, device=device, reporter=reporter())
     facts = collect_facts(run)
     path = run.path
     facts |= {**score_to_dict(score), "n_images": facts["n_images"]}

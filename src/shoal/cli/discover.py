@@ -164,7 +164,7 @@ def _show_plan(job: "DiscoveryJob", *, as_json: bool) -> None:
 def _run(job: "DiscoveryJob", *, as_json: bool) -> None:
     """Discover, and print the result in the main process."""
     from shoal.discovery.discovered_run import DiscoveredRun
-    from shoal.discovery.facts import collect_facts
+    from shoal.discovery.results import collect_facts
     from shoal.discovery.run_job import run_job
     from shoal.distributed import is_main
 

@@ -3,11 +3,7 @@
 import csv
 from pathlib import Path
 
-import numpy as np
-
 import shoal.data
-from shoal.arrays import UNLABELED
-from shoal.data.splits import known_novel_split
 from shoal.device import AnyDevice
 from shoal.discovery.api import prepare
 from shoal.discovery.discovered_run import DiscoveredRun
@@ -22,24 +18,16 @@ PHOTOS = Path(shoal.data.__path__[0]) / "demo_photos"
 """498 photographs of 16 categories of Caltech-101; its license is in the same folder."""
 
 
-def demo_truth() -> dict[str, str]:
-    """Return the true category of each photograph by its file name."""
-    with (PHOTOS / "truth.csv").open(encoding="utf-8", newline="") as file:
+def demo_table(name: str) -> dict[str, str]:
+    """Return a table of the photographs by file name: truth.csv, or labels.csv with the labels of
+    half of the images of every other category."""
+    with (PHOTOS / name).open(encoding="utf-8", newline="") as file:
         return {row["path"]: row["label"] for row in csv.DictReader(file)}
-
-
-def demo_labels(truth: dict[str, str], seed: int = 0) -> dict[str, str]:
-    """Return labels of half of the images of every other category, sampled with `seed`."""
-    names = list(truth)
-    known = sorted(set(truth.values()))[::2]
-    labels = known_novel_split(list(truth.values()), known, seed=seed)
-    return {names[row]: known[labels[row]] for row in np.flatnonzero(labels != UNLABELED)}
 
 
 def run_demo(
     out: Path | str,
     *,
-    seed: int = 0,
     train: bool | None = None,
     device: AnyDevice = None,
     reporter: Reporter = LOGGED,
@@ -55,11 +43,9 @@ def run_demo(
             f"{there.path}: holds a run that is not a demo; choose another --out, or delete that "
             "folder"
         )
-    truth = demo_truth()
     job = prepare(
-        ImageSource(images=PHOTOS, labels=demo_labels(truth, seed)),
+        ImageSource(images=PHOTOS, labels=PHOTOS / "labels.csv"),
         out=out,
-        seed=seed,
         train=train,
         device=device,
         force=True,
@@ -67,6 +53,6 @@ def run_demo(
     )
     run_job(job)
     run = DiscoveredRun(job.run.path)
-    score = score_run(run, truth)
+    score = score_run(run, demo_table("truth.csv"))
     run.report()  # with the score
     return run, score

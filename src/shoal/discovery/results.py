@@ -21,12 +21,15 @@ from shoal.discovery.named_categories import NamedCategories, name_categories, w
 from shoal.files import make_folder, write_text
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
+from shoal.review.decisions import COUNTED_BY
 from shoal.runs import MIXED_FROM, RESULTS, UNCERTAIN_BELOW, Run, column, thumbnail_files
 from shoal.text import shown
 from shoal.training.model import TaskShape
-from shoal.words import count, first_few, interval_in_words, is_wide, plural
+from shoal.words import count, doubt_labels, first_few, interval_in_words, is_wide, plural, span
 
 FROZEN, TRAINED = RESULTS
+LONG_CHANGES = ("moved", "changed_labels", "cannot_links")
+"""Parts of changes.json with a row per image, which `collect_facts` leaves out."""
 
 UNCHECKED = (
     f"There are too few labels to calibrate confidence, so it is at most {UNCHECKED_CONFIDENCE}."
@@ -180,7 +183,7 @@ def summarize_run(run: Run) -> str:
     known = f"{n_known} known"
     if not all(has_images):
         known = f"{n_known} of {len(has_images)} known"
-    estimate = run.json("estimate") if run.has("estimate.json") else {}
+    estimate = run.json("estimate")
     interval = estimate.get("interval")
     found = f"Found {count(n_known + n_novel, 'category')}"
     if interval:
@@ -197,3 +200,49 @@ def summarize_run(run: Run) -> str:
     if mixed:
         sentences.append(f"{count(len(mixed), 'category')} may be two: {first_few(mixed)}.")
     return " ".join(sentences)
+
+
+def collect_facts(run: Run) -> dict[str, Any]:
+    """Return what --json prints: the summary, counts, how K was chosen, times and the files."""
+    rows = run.assignments
+    provenance = run.provenance
+    n_labeled = sum(map(bool, column(rows, "label_given")))
+    others = [str(run.path / name) for name in RESULTS if Run(run.path / name).is_finished]
+    estimate = run.json("estimate")
+    del estimate["curve"]
+    changes = run.json("changes") if run.has("changes.json") else {}
+    for name in LONG_CHANGES:
+        changes.pop(name, None)
+    noted = ("stopped_early", "seconds", "started", "finished", "seed", "device", "encoder")
+    return {
+        "run": str(run.path),
+        "summary": summarize_run(run),
+        "n_images": len(rows),
+        "n_labeled": n_labeled,
+        "n_unlabeled": len(rows) - n_labeled,
+        "n_unreadable": len(run.skipped),
+        "n_uncertain": sum(value < UNCERTAIN_BELOW for value in column(rows, "confidence")),
+        "n_clusters": run.n_clusters,
+        "n_known": run.n_known,
+        "n_novel": run.n_novel,
+        "known_without_images": [row.category for row in run.categories if not row.size],
+        "estimate": estimate | {"doubt": doubt_estimate(run)},
+        "changes": changes or None,
+        "choice": run.json("choice") if run.has("choice.json") else None,
+        "other_result": next(iter(others), None),
+        **{name: provenance.get(name) for name in noted},
+        "files": {file.name: str(file) for file in sorted(run.path.iterdir()) if file.is_file()},
+    }
+
+
+def doubt_estimate(run: Run) -> str | None:
+    """Return why not to trust an estimate of K: few labels or a wide interval; else None."""
+    estimate = run.json("estimate")
+    if estimate["is_given"] or estimate["rule"] == COUNTED_BY:
+        return None
+    labels = [label for label in column(run.assignments, "label_given") if label]
+    doubts = [doubt_labels(len(labels), len(set(labels)))]
+    interval = estimate.get("interval")
+    if interval and is_wide(interval):
+        doubts.append(f"the 80 % interval of the number of categories is {span(interval)}")
+    return "; ".join(filter(None, doubts)) or None

@@ -8,7 +8,7 @@ import pytest
 
 import shoal
 from shoal.discovery.discovered_run import DiscoveredRun
-from shoal.discovery.facts import collect_facts
+from shoal.discovery.results import collect_facts
 from shoal.discovery.reviewed.refinement import Refinement
 from shoal.errors import DataError, UsageError
 from shoal.runs import Run
