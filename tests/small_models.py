@@ -17,23 +17,8 @@ SIZES = {
     "patch_size": 8,
 }
 VIT = {**SIZES, "intermediate_size": 64}
-WINDOWS = {
-    "image_size": 32,
-    "patch_size": 2,
-    "embed_dim": 8,
-    "depths": [1, 2],
-    "num_heads": [2, 2],
-    "window_size": 4,
-}
 STAGES = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1]}
-NARROW = {"depth_multiplier": 0.25, "image_size": 32}
 MAE = {"decoder_hidden_size": 16, "decoder_num_attention_heads": 2, "decoder_num_hidden_layers": 1}
-EFFICIENT = {
-    "width_coefficient": 0.25,
-    "depth_coefficient": 0.3,
-    "hidden_dim": 320,
-    "image_size": 32,
-}
 
 KINDS = {
     "vit": ("ViTModel", "ViTConfig", VIT),
@@ -45,34 +30,15 @@ KINDS = {
         SIZES | {"mlp_ratio": 2},
     ),
     "dinov3": ("DINOv3ViTModel", "DINOv3ViTConfig", VIT | {"num_register_tokens": 2}),
-    "dinov3-convnext": ("DINOv3ConvNextModel", "DINOv3ConvNextConfig", STAGES),
     "vit-msn": ("ViTMSNModel", "ViTMSNConfig", VIT),
     "vit-mae": ("ViTMAEModel", "ViTMAEConfig", VIT | MAE),
     "ijepa": ("IJepaModel", "IJepaConfig", VIT),
     "clip": ("CLIPVisionModel", "CLIPVisionConfig", VIT),
     "siglip": ("SiglipVisionModel", "SiglipVisionConfig", VIT),
-    "swin": ("SwinModel", "SwinConfig", WINDOWS),
-    "swinv2": ("Swinv2Model", "Swinv2Config", WINDOWS),
-    "convnext": ("ConvNextModel", "ConvNextConfig", STAGES),
-    "convnextv2": ("ConvNextV2Model", "ConvNextV2Config", STAGES),
     "resnet": ("ResNetModel", "ResNetConfig", STAGES | {"embedding_size": 8}),
-    "resnet-basic": (
-        "ResNetModel",
-        "ResNetConfig",
-        STAGES | {"embedding_size": 8, "layer_type": "basic"},
-    ),
-    "regnet": ("RegNetModel", "RegNetConfig", STAGES | {"embedding_size": 8, "groups_width": 8}),
-    "bit": (
-        "BitModel",
-        "BitConfig",
-        {"embedding_size": 8, "hidden_sizes": [32, 64], "depths": [1, 2], "num_groups": 8},
-    ),
-    "efficientnet": ("EfficientNetModel", "EfficientNetConfig", EFFICIENT),
-    "mobilenet-v1": ("MobileNetV1Model", "MobileNetV1Config", NARROW),
-    "mobilenet-v2": ("MobileNetV2Model", "MobileNetV2Config", NARROW),
     "pvt": ("PvtV2Model", "PvtV2Config", STAGES | {"num_attention_heads": [1, 1, 2, 4]}),
 }
-"""Class, configuration and its sizes; the last one is none that can be split."""
+"""Class, configuration and its sizes; the last two cannot be split."""
 
 
 def make_model(transformers, kind):

@@ -1,12 +1,11 @@
 import json
 import os
 import socket
-from dataclasses import replace
 
 import pytest
 import torch
 
-from shoal.encoders.catalog import ENCODERS, is_available, load_encoder
+from shoal.encoders.catalog import load_encoder
 from shoal.errors import MissingError, UnknownName, UsageError
 from small_models import save_folder
 
@@ -15,7 +14,6 @@ from small_models import save_folder
 def empty_machine(tmp_path, monkeypatch):
     """A machine with no weights but those in packages, and no network: connecting fails the
     test."""
-    monkeypatch.setenv("SHOAL_WEIGHTS", str(tmp_path / "weights"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(socket.socket, "connect", no_network)
     monkeypatch.setattr(socket, "getaddrinfo", no_network)
@@ -26,25 +24,7 @@ def no_network(*args, **kwargs):
     raise OSError("no network in tests")
 
 
-def test_a_folder_under_the_name_of_an_encoder_must_be_that_encoder(
-    make_transformer, empty_machine, monkeypatch
-):
-    folder = empty_machine / "weights" / "dino-vitb16"
-    save_folder(make_transformer("vit"), folder)
-    assert is_available("dino-vitb16")
-    with pytest.raises(MissingError):
-        load_encoder("dino-vitb16")
-    shape = {"model_type": "vit", "hidden_size": 32, "num_hidden_layers": 3, "patch_size": 8}
-    info = replace(ENCODERS["dino-vitb16"], shape=shape)
-    monkeypatch.setitem(ENCODERS, "dino-vitb16", info)
-    encoder = load_encoder("dino-vitb16", input_size=32)
-    assert encoder.n_tail_blocks == 1
-    assert encoder.input_format == replace(info.input_format, size=32)
-
-
-@pytest.mark.parametrize(
-    "kind", ["vit", "dinov2", "dinov3", "clip", "siglip", "swin", "convnext", "resnet"]
-)
+@pytest.mark.parametrize("kind", ["vit", "dinov2", "dinov3", "clip", "siglip"])
 def test_a_folder_saved_by_transformers_is_loaded(make_transformer, tmp_path, kind):
     model = make_transformer(kind)
     save_folder(model, tmp_path / "model")
@@ -93,33 +73,14 @@ def test_a_model_of_an_unknown_structure_is_loaded_whole(make_transformer, tmp_p
     assert encoder(torch.randn(2, 3, 32, 32)).shape == (2, 32)
 
 
-@pytest.mark.parametrize(
-    ("preprocessor", "white"),
-    [
-        ({"image_mean": [0.5] * 3, "image_std": [0.5] * 3}, 1.0),
-        (
-            {"image_mean": [0.5] * 3, "image_std": [0.25] * 3, "rescale_factor": 1 / 127.5},
-            6.0,
-        ),  # (2 - 0.5) / 0.25
-        ({"image_mean": [127.5] * 3, "image_std": [127.5] * 3, "do_rescale": False}, 1.0),
-        ({"do_normalize": False}, 1.0),
-        ({"image_processor": {"image_mean": [0.5] * 3, "image_std": [0.1] * 3}}, 5.0),
-    ],
-    ids=str,
-)
-def test_what_a_preprocessor_makes_of_white_is_what_the_encoder_sees(
-    make_transformer, tmp_path, preprocessor, white
-):
+def test_what_a_preprocessor_makes_of_white_is_what_the_encoder_sees(make_transformer, tmp_path):
     model = make_transformer("vit")
     model.save_pretrained(tmp_path / "model")
-    name = (
-        "processor_config.json" if "image_processor" in preprocessor else "preprocessor_config.json"
-    )
-    (tmp_path / "model" / name).write_text(json.dumps(preprocessor))
+    preprocessor = {"image_processor": {"image_mean": [0.5] * 3, "image_std": [0.1] * 3}}
+    (tmp_path / "model" / "processor_config.json").write_text(json.dumps(preprocessor))
     encoder = load_encoder(str(tmp_path / "model"))
-    assert encoder.normalize(torch.ones(1, 3, 1, 1)).flatten().tolist() == pytest.approx(
-        [white] * 3, rel=1e-5
-    )
+    white = encoder.normalize(torch.ones(1, 3, 1, 1)).flatten().tolist()
+    assert white == pytest.approx([5.0] * 3, rel=1e-5)
     assert encoder.input_format.size == 32  # the model's own, since the preprocessor names none
 
 
@@ -129,10 +90,20 @@ def test_a_folder_without_an_input_format_is_refused(make_transformer, tmp_path)
         load_encoder(str(tmp_path / "model"))
 
 
-@pytest.mark.parametrize("change", ["do_flip_channel_order", "rescale_offset"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"do_flip_channel_order": True},
+        {"rescale_offset": True},
+        {"do_normalize": False},
+        {"do_rescale": False},
+        {"rescale_factor": 1 / 127.5},
+    ],
+    ids=str,
+)
 def test_an_input_format_with_other_changes_is_refused(make_transformer, tmp_path, change):
-    save_folder(make_transformer("vit"), tmp_path / "model", **{change: True})
-    with pytest.raises(MissingError, match=change):
+    save_folder(make_transformer("vit"), tmp_path / "model", **change)
+    with pytest.raises(MissingError, match=next(iter(change))):
         load_encoder(str(tmp_path / "model"))
 
 
@@ -196,8 +167,6 @@ def test_an_empty_name_is_refused_and_not_taken_for_the_current_folder():
 def test_an_unknown_name_lists_the_nearest():
     with pytest.raises(UnknownName):
         load_encoder("dino-vitb8")
-    with pytest.raises(UnknownName):
-        is_available("efficientnet-lite1")
 
 
 def test_a_downloaded_model_is_loaded_by_its_hub_id_when_the_hub_cannot_be_reached(

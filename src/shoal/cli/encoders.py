@@ -14,7 +14,6 @@ def list_encoders(json: Json = False) -> None:
     Other vision models can be used by their id on the Hugging Face hub, or by their folder.
     """
     from shoal.encoders.catalog import DEFAULT_ENCODER, ENCODERS, is_available
-    from shoal.encoders.weights import weights_folder
 
     rows = [
         {
@@ -38,7 +37,7 @@ def list_encoders(json: Json = False) -> None:
     ]
     lines += [
         "",
-        f"Other weights: a folder saved by transformers, {weights_folder()}/NAME",
+        "Other weights: a folder saved by transformers, or an id on the Hugging Face hub",
         f"The default is {DEFAULT_ENCODER}. Next: shoal discover photos/ --encoder NAME",
     ]
     result("\n".join(lines), {"encoders": rows}, as_json=json)

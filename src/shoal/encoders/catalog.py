@@ -1,7 +1,6 @@
 """The catalog of encoders: what they are, where their weights come from, and how to load them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -11,12 +10,11 @@ from shoal.encoders import hub
 from shoal.encoders.efficientnet import split_efficientnet
 from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat
-from shoal.encoders.weights import package_weights, read_weights, weights_folder
+from shoal.encoders.weights import package_weights, read_weights
 from shoal.errors import MissingError, UnknownName
 
 if TYPE_CHECKING:
     from efficientnet_lite_pytorch import EfficientNet
-    from transformers import PreTrainedModel
 
 IMAGENET = InputFormat(size=224, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 CLIP = InputFormat(
@@ -27,10 +25,6 @@ CLIP = InputFormat(
 SYMMETRIC = InputFormat(size=224, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))  # scaled to [-1, 1]
 
 
-SMALL = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6}
-BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderInfo:
     """Facts about an encoder before it is loaded."""
@@ -39,8 +33,6 @@ class EncoderInfo:
     """Whether its weights come inside a Python package or from the Hugging Face hub."""
     location: str
     """The package, or the hub id."""
-    shape: Mapping[str, str | int] = field(default_factory=dict)
-    """Values of the config that a model under this name must have; empty for a package."""
     input_format: InputFormat = IMAGENET
     size_mb: int
     """Approximate size of the weights file."""
@@ -78,31 +70,26 @@ ENCODERS: dict[str, EncoderInfo] = {
     ),
     "dino-vitb16": EncoderInfo(
         location="facebook/dino-vitb16",
-        shape={"model_type": "vit", **BASE, "patch_size": 16},
         size_mb=343,
         pretrained_on="ImageNet-1k without labels",
     ),
     "dino-vits16": EncoderInfo(
         location="facebook/dino-vits16",
-        shape={"model_type": "vit", **SMALL, "patch_size": 16},
         size_mb=86,
         pretrained_on="ImageNet-1k without labels",
     ),
     "dinov2-small": EncoderInfo(
         location="facebook/dinov2-small",
-        shape={"model_type": "dinov2", **SMALL, "patch_size": 14},
         size_mb=88,
         pretrained_on="142 M images without labels",
     ),
     "dinov2-base": EncoderInfo(
         location="facebook/dinov2-base",
-        shape={"model_type": "dinov2", **BASE, "patch_size": 14},
         size_mb=346,
         pretrained_on="142 M images without labels",
     ),
     "clip-vitb16": EncoderInfo(
         location="openai/clip-vit-base-patch16",
-        shape={"model_type": "clip_vision_model", **BASE, "patch_size": 16},
         input_format=CLIP,
         size_mb=599,
         pretrained_on="400 M images with captions",
@@ -113,16 +100,12 @@ DEFAULT_ENCODER = "efficientnet-lite2"
 """Needs no download: its weights are installed with Shoal."""
 
 
-def get_info(name: str) -> EncoderInfo:
-    """Return the entry of an encoder in the catalog."""
-    if name not in ENCODERS:
-        raise UnknownName("encoder", name, ENCODERS)
-    return ENCODERS[name]
-
-
 def is_available(name: str) -> bool:
     """Return whether the weights of a catalog encoder are on this machine."""
-    return _local_source(name, get_info(name)) is not None
+    info = ENCODERS[name]
+    if info.origin == "package":
+        return package_weights(info.location) is not None
+    return hub.is_cached(info.location)
 
 
 def is_hub_id(name: str) -> bool:
@@ -143,67 +126,38 @@ def load_encoder(
         source, offline = _other_source(name)
         model = hub.load_model(source, offline=offline)
         input_format = hub.read_input_format(source, model.config, offline=offline)
-    else:
+    elif is_available(name):
         input_format = info.input_format
+    else:
+        raise MissingError(
+            f"encoder {name!r}: its weights are not on this machine; run `{info.install_command}` "
+            f"({info.size_mb} MB) with network access"
+        )
     if input_size is not None:
         input_format = replace(input_format, size=input_size)
-    if info is None:
-        parts = split_model(model, input_format.size)
-    elif info.origin == "package":
-        parts = split_efficientnet(_build_efficientnet(name, info))
+    if info is not None and info.origin == "package":
+        parts = split_efficientnet(_build_efficientnet(name, info.location))
     else:
-        parts = split_model(_load_from_catalog(name, info), input_format.size)
+        if info is not None:
+            offline = "a name of the catalog is never downloaded"
+            model = hub.load_model(info.location, offline=offline)
+        parts = split_model(model, input_format.size)
     if n_tail_blocks is None:
         n_tail_blocks = min(1, len(parts.blocks))
     return Encoder(name, parts, input_format, n_tail_blocks)
 
 
-def _load_from_catalog(name: str, info: EncoderInfo) -> "PreTrainedModel":
-    """Load a transformers model of the catalog; refuse one of another kind or size."""
-    source = str(_existing_source(name, info))
-    model = hub.load_model(source, offline="a name of the catalog is never downloaded")
-    for part, expected in info.shape.items():  # the type of model first
-        found = getattr(model.config, part, None)
-        if found != expected:
-            raise MissingError(
-                f"{source}: found {part} {found}, but {name} has {part} {expected}; put its "
-                "weights there, or give the path of this folder as the encoder"
-            )
-    return model
-
-
-def _build_efficientnet(name: str, info: EncoderInfo) -> "EfficientNet":
+def _build_efficientnet(name: str, package: str) -> "EfficientNet":
     from efficientnet_lite_pytorch import EfficientNet
 
     # Without memory at first: initializing the weights would take longer than reading them.
     # Without a fixed image size the padding follows each input, as in the network's training.
     with torch.device("meta"):
         network = EfficientNet.from_name(name, image_size=None)
-    network.load_state_dict(read_weights(_existing_source(name, info)), assign=True)
+    weights = package_weights(package)
+    assert weights is not None
+    network.load_state_dict(read_weights(weights), assign=True)
     return network
-
-
-def _existing_source(name: str, info: EncoderInfo) -> Path | str:
-    """Return where the weights of an encoder are on this machine."""
-    source = _local_source(name, info)
-    if source is None:
-        remedy = f"run `{info.install_command}` ({info.size_mb} MB) with network access"
-        if info.origin == "hub":
-            remedy += f", or put the model's folder at {weights_folder() / name}"
-        raise MissingError(f"encoder {name!r}: its weights are not on this machine; {remedy}")
-    return source
-
-
-def _local_source(name: str, info: EncoderInfo) -> Path | str | None:
-    """Return the file in a package, the user's folder, or the hub id if it is cached; or None."""
-    if info.origin == "package":
-        return package_weights(info.location)
-    folder = weights_folder() / name
-    if (folder / "config.json").is_file():
-        return folder
-    if hub.is_cached(info.location):
-        return info.location
-    return None
 
 
 def _other_source(name: str) -> tuple[str, str | None]:
@@ -214,8 +168,4 @@ def _other_source(name: str) -> tuple[str, str | None]:
         return str(path), "only this folder is read"
     if is_hub_id(name):
         return name, hub.why_offline()
-    if "/" in name:
-        raise MissingError(
-            f"encoder: no folder {name!r}; give one, a hub id, or one of {', '.join(ENCODERS)}"
-        )
     raise UnknownName("encoder", name, ENCODERS)

@@ -6,13 +6,13 @@ No code that comes with a model is ever run.
 import importlib
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from shoal.encoders.architectures import architecture_of
+from shoal.encoders.splitting import architecture_of
 from shoal.encoders.vision import InputFormat
 from shoal.encoders.weights import why_unreadable
 from shoal.errors import MissingError
@@ -34,6 +34,15 @@ COMPUTED = (
 )
 """Ends of the names of buffers that older versions of transformers saved although a model computes
 them."""
+
+USUAL = {
+    "do_rescale": True,
+    "rescale_factor": 1 / 255,
+    "rescale_offset": False,
+    "do_normalize": True,
+    "do_flip_channel_order": False,
+}
+"""What a preprocessor must do, if it mentions it."""
 
 WEIGHT_FILES = (
     "model.safetensors",
@@ -81,8 +90,8 @@ def why_offline() -> str | None:
 def load_model(source: str, *, offline: str | None) -> "PreTrainedModel":
     """Load a vision model of transformers with its weights, from a folder or by its hub id.
 
-    `offline` is the reason to use only files on this machine, or None. Missing,
-    unexpected and mismatched weights raise an error.
+    `offline` is the reason to use only files on this machine, or None. Missing, unexpected and
+    mismatched weights raise an error.
     """
     transformers = import_transformers()
     options = {"trust_remote_code": False, "local_files_only": offline is not None}
@@ -93,12 +102,17 @@ def load_model(source: str, *, offline: str | None) -> "PreTrainedModel":
             model, info = kind.from_pretrained(
                 source,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # `_check_loaded` refuses them
                 dtype="float32",  # the tail is trained
                 **options,
             )
     except Exception as error:  # OSError, ValueError, SafetensorError, hub and connection errors
-        raise MissingError(_why_not_loaded(source, error, offline)) from error
+        message = f"{source}: {why_unreadable(error)}"
+        if offline is not None and not Path(source).is_dir():
+            message += (
+                f". It was not downloaded, because {offline}: run `hf download {source} "
+                "--local-dir FOLDER` with network access, and give FOLDER as the encoder"
+            )
+        raise MissingError(message) from error
     _check_loaded(source, info, model)
     return model
 
@@ -106,11 +120,8 @@ def load_model(source: str, *, offline: str | None) -> "PreTrainedModel":
 def read_input_format(
     source: str, config: "PretrainedConfig", *, offline: str | None
 ) -> InputFormat:
-    """Read size, mean and std from a model's preprocessor file; raise an error if there is none.
-
-    The preprocessor computes (scale x - mean) / std for images x in [0, 1]; the returned mean and
-    std are divided by scale.
-    """
+    """Read size, mean and std from a model's preprocessor file; raise an error if there is none, or
+    if it describes another computation than (image - mean) / std for images in [0, 1]."""
     transformers = import_transformers()
     try:
         with _quiet(transformers, offline):
@@ -118,38 +129,23 @@ def read_input_format(
             found, _ = processor.get_image_processor_dict(
                 source, local_files_only=offline is not None
             )
-        scale = 255.0
-        if found.get("do_rescale") is not False:
-            scale *= float(found.get("rescale_factor", 1 / 255))
-        mean = (0.0, 0.0, 0.0)
-        std = (1 / scale, 1 / scale, 1 / scale)
-        if found.get("do_normalize") is not False:
-            mean = _channels(found["image_mean"], scale)
-            std = _channels(found["image_std"], scale)
+        size = found.get("crop_size") or found.get("size") or getattr(config, "image_size", 224)
+        if isinstance(size, dict):
+            size = next(iter(size.values()))  # the height, or the shortest edge
+        red, green, blue = map(float, found["image_mean"])
+        mean = (red, green, blue)
+        red, green, blue = map(float, found["image_std"])
+        std = (red, green, blue)
+        for name, usual in USUAL.items():
+            if found.get(name, usual) not in (usual, None):
+                raise ValueError(f"{name} is {found[name]}")
+        return InputFormat(size=int(size), mean=mean, std=std)
     except Exception as error:  # no file, no JSON, no numbers
         raise MissingError(
-            f"{source}: no preprocessor_config.json with image_mean and image_std "
-            f"({type(error).__name__}), so the input format is unknown; add that file beside "
-            "config.json"
+            f"{source}: its preprocessor_config.json must have image_mean and image_std of images "
+            f"in [0, 1] and nothing unusual ({one_line(error, 80)}); correct that file, or use "
+            "another model"
         ) from error
-    for change in ("do_flip_channel_order", "rescale_offset"):
-        if found.get(change):
-            raise MissingError(
-                f"{source}: its preprocessor has {change}, which is not supported; use another "
-                "model"
-            )
-    model_size = getattr(config, "image_size", 224)
-    size = found.get("crop_size") or found.get("size") or model_size
-    if isinstance(size, dict):
-        size = size.get("height") or size.get("shortest_edge") or model_size
-    if isinstance(size, list):
-        size = size[0]
-    return InputFormat(size=int(size), mean=mean, std=std)
-
-
-def _channels(values: Sequence[float], scale: float) -> tuple[float, float, float]:
-    red, green, blue = values
-    return red / scale, green / scale, blue / scale
 
 
 def _check_loaded(source: str, info: Mapping[str, list[str]], model: "PreTrainedModel") -> None:
@@ -165,30 +161,13 @@ def _check_loaded(source: str, info: Mapping[str, list[str]], model: "PreTrained
         part = name.removeprefix(f"{model.base_model_prefix}.").split(".")[0]
         return part in parts and not name.endswith(COMPUTED)
 
-    # An entry is a name, or a name with the two shapes.
-    mismatched = map(str, info["mismatched_keys"])
-    wrong = [*mismatched, *info["missing_keys"], *filter(is_inside, info["unexpected_keys"])]
+    wrong = [*info["missing_keys"], *filter(is_inside, info["unexpected_keys"])]
     wrong = sorted(name for name in wrong if not any(part in name for part in unused))
     if wrong:
         raise MissingError(
-            f"{source}: the weights do not fit the architecture: {len(wrong)} tensors are missing, "
-            f"superfluous or of another shape ({first_few(wrong)}); use the weights of this model"
+            f"{source}: the weights do not fit the architecture: {len(wrong)} tensors are missing "
+            f"or superfluous ({first_few(wrong)}); use the weights of this model"
         )
-
-
-def _why_not_loaded(source: str, error: Exception, offline: str | None) -> str:
-    reason = one_line(error, 200)
-    if Path(source).is_dir() or "custom code" in reason:
-        return f"{source}: {why_unreadable(error)}"
-    if offline is None:
-        return (
-            f"{source}: not on the hub, or the download failed ({reason}); check the id, or give a "
-            "local folder"
-        )
-    return (
-        f"{source}: not on this machine, and {offline}; run `hf download {source} --local-dir "
-        "FOLDER` with network access, copy FOLDER to this machine and give its path as the encoder"
-    )
 
 
 @contextmanager

@@ -1,35 +1,134 @@
 """Split a model of the transformers library into parts, and check the result on one image.
 
-Shapes: B images, T tokens, C channels of a token, D of a feature.
+Paths are attributes of the model, or of its `vision_model`. Shapes: B images, T tokens, C channels
+of a token, D of a feature.
 """
 
 import inspect
-from collections.abc import Iterator
+import math
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 
-from shoal.encoders.architectures import (
-    FIRST,
-    FLAT,
-    MEAN,
-    WHOLE,
-    Architecture,
-    Arguments,
-    Feature,
-    Inputs,
-    architecture_of,
-)
 from shoal.encoders.openvino_trunk import probe_images, warn_once
 from shoal.encoders.vision import Parts
 from shoal.errors import MissingError, UsageError
 from shoal.text import one_line
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PretrainedConfig, PreTrainedModel
+
+Feature = Literal["class token", "pooled", "mean"]
+"""Which output of a model is its feature: the class token, its pooled output, or the mean over all
+tokens."""
+
+Arguments = dict[str, Tensor | tuple[Tensor, Tensor] | bool]
+"""Keyword arguments of a module."""
+
+Inputs = Callable[[Tensor], Arguments]
+"""A function from images (B, 3, S, S) to the other arguments of a model."""
+
+FIRST = "[first]"
+MEAN = "[mean]"
+"""Steps of a finish that are not modules of the model: the first token, the mean over tokens."""
+
+BLOCK_LISTS = ("layers", "layer", "encoder.layers", "encoder.layer", "model.layer")
+"""Paths of a transformer's blocks; they differ by model and by version of the library. The first
+that exists is used."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Architecture:
+    """How to split a model into stem, blocks and finish, each a sequence of modules."""
+
+    feature: Feature = "pooled"
+    """The output that the finish must equal; `split_model` checks it."""
+    stem: tuple[str, ...] = ("embeddings",)
+    finish: tuple[str, ...] = ()
+    context: Callable[["PreTrainedModel"], nn.Module] | None = None
+    """Builds the module that computes the other arguments of the blocks from their tokens."""
+    inputs: Callable[["PreTrainedModel"], Inputs] = lambda model: plain_inputs
+    """Builds the function from images to the model's other arguments."""
+    model_class: str = "AutoModel"
+    """The library's class of this model's image encoder."""
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Parts of the names of weights that no feature depends on; a file may lack them."""
+        if self.feature == "class token":
+            return ("mask_token", "pooler")
+        return ("mask_token",)
+
+
+class Rope(nn.Module):
+    """Computes the rotary position embeddings (DINOv3)."""
+
+    def __init__(self, model: "PreTrainedModel") -> None:
+        super().__init__()
+        self.rotations = model.rope_embeddings
+        self.patch = model.config.patch_size
+        self.n_others = 1 + model.config.num_register_tokens
+
+    def forward(self, tokens: Tensor) -> Arguments:
+        """Return the arguments of a block for tokens (B, T, C)."""
+        side = math.isqrt(tokens.shape[1] - self.n_others) * self.patch
+        return {"position_embeddings": self.rotations(tokens.new_empty(1, 3, side, side))}
+
+
+def plain_inputs(images: Tensor) -> Arguments:
+    """Return that position embeddings are interpolated to other image sizes."""
+    return {"interpolate_pos_encoding": True}
+
+
+def unmasked_inputs(model: "PreTrainedModel") -> Inputs:
+    """Return a function to the inputs of a masked autoencoder with no patch masked or moved."""
+    model.embeddings.config.mask_ratio = 0.0
+    patch = model.config.patch_size
+
+    def inputs(images: Tensor) -> Arguments:
+        order = torch.arange((images.shape[-1] // patch) ** 2, device=images.device)
+        return plain_inputs(images) | {"noise": order.expand(len(images), -1)}
+
+    return inputs
+
+
+CLASS_TOKEN = Architecture(feature="class token", finish=(FIRST, "layernorm"))
+CLIP = Architecture(
+    stem=("embeddings", "pre_layrnorm"),  # sic
+    finish=(FIRST, "post_layernorm"),
+    model_class="CLIPVisionModel",
+)
+SIGLIP = Architecture(finish=("post_layernorm", "head"), model_class="SiglipVisionModel")
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "vit": CLASS_TOKEN,
+    "deit": CLASS_TOKEN,
+    "dinov2": CLASS_TOKEN,
+    "dinov2_with_registers": CLASS_TOKEN,
+    "dinov3_vit": replace(CLASS_TOKEN, finish=(FIRST, "norm"), context=Rope),
+    "vit_msn": CLASS_TOKEN,
+    "vit_mae": replace(CLASS_TOKEN, inputs=unmasked_inputs),
+    "ijepa": Architecture(feature="mean", finish=("layernorm", MEAN)),
+    "clip": CLIP,
+    "clip_vision_model": CLIP,
+    "siglip": SIGLIP,
+    "siglip_vision_model": SIGLIP,
+}
+"""By the library's `model_type`."""
+
+WHOLE = Architecture()
+"""For models that are not in the table: they are not split."""
+
+
+def architecture_of(config: "PretrainedConfig") -> Architecture:
+    """Return the architecture of a model by its configuration."""
+    return ARCHITECTURES.get(config.model_type, WHOLE)
+
 
 SPLIT_TOLERANCE = 1e-4
 """Largest difference of trunk + tail from the model's own forward on the probe image, relative to
@@ -67,28 +166,28 @@ class SplitStem(nn.Module):
     def __init__(self, modules: list[nn.Module], inputs: Inputs) -> None:
         super().__init__()
         self.inputs = inputs
-        self.first = modules[0] if modules else nn.Identity()
+        self.first = modules[0]
         self.others = nn.Sequential(*map(Step, modules[1:]))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Turn images (B, 3, S, S) into tokens (B, T, C) or a feature map (B, C, H, W)."""
+        """Turn images (B, 3, S, S) into tokens (B, T, C)."""
         arguments = _accepted(self.first, self.inputs(images))
         tokens: Tensor = self.others(_first(self.first(images, **arguments)))
         return tokens
 
 
 class Pool(nn.Module):
-    """The first token, or the mean over tokens or positions."""
+    """The first token, or the mean over tokens."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.kind = kind
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Turn tokens (B, T, C) or a feature map (B, C, H, W) into (B, C)."""
+        """Turn tokens (B, T, C) into (B, C)."""
         if self.kind == FIRST:
             return tokens[:, 0]
-        return average(tokens)
+        return tokens.mean(dim=1)
 
 
 class Whole(nn.Module):
@@ -109,13 +208,9 @@ class Whole(nn.Module):
             return hidden[:, 0]
         pooled: Tensor | None = getattr(out, "pooler_output", None)
         if self.feature == "mean" or pooled is None:
-            return average(hidden)
+            # Over tokens (B, T, C), or positions of a feature map (B, C, H, W).
+            return hidden.mean(dim=(2, 3) if hidden.ndim == 4 else 1)
         return pooled.flatten(1)
-
-
-def average(tokens: Tensor) -> Tensor:
-    """Return the mean (B, C) over tokens (B, T, C) or positions of a feature map (B, C, H, W)."""
-    return tokens.mean(dim=(2, 3) if tokens.ndim == 4 else 1)
 
 
 # Not in inference mode: some models cache tables in their first call, which training must read.
@@ -144,9 +239,8 @@ def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
             context = known.context(root) if known.context else None
             parts = Parts(
                 stem=SplitStem([attrgetter(path)(root) for path in known.stem], inputs),
-                blocks=list(_blocks(root, known, context)),
+                blocks=[Step(block, context) for block in _blocks(root)],
                 finish=nn.Sequential(*(_finish_step(root, path) for path in known.finish)),
-                is_finish_trained=known.trains_finish,
                 feature_dim=feature_dim,
                 context=context,
             )
@@ -159,13 +253,7 @@ def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
             # Another version of the library may have other names.
             why = f"{kind} could not be split ({one_line(problem, 120)})"
     warn_once(f"encoder: {why}; it is used whole and frozen, only the head is trained")
-    return Parts(
-        stem=whole,
-        blocks=[],
-        finish=nn.Identity(),
-        is_finish_trained=False,
-        feature_dim=feature_dim,
-    )
+    return Parts(stem=whole, blocks=[], finish=nn.Identity(), feature_dim=feature_dim)
 
 
 def _run_whole(whole: Whole, probe: Tensor, kind: str) -> Tensor:
@@ -185,36 +273,9 @@ def _run_whole(whole: Whole, probe: Tensor, kind: str) -> Tensor:
     return features
 
 
-def _blocks(
-    root: "PreTrainedModel", known: Architecture, context: nn.Module | None
-) -> Iterator[nn.Module]:
-    """Return the blocks of all stages; what a stage runs between them is part of a block."""
-    found = _first_path(root, known.blocks)
-    stages: list[nn.Module] = [found]
-    if known.stage is not None:
-        stages = list(found)
-    for stage in stages:
-        blocks = [[block] for block in getattr(stage, known.stage or "", found)]
-        blocks[0] = [*_others(stage, known.before), *blocks[0]]
-        blocks[-1] += _others(stage, known.after)
-        for modules in blocks:
-            steps = [Step(module, context) for module in modules]
-            yield steps[0] if len(steps) == 1 else nn.Sequential(*steps)
-
-
-def _others(stage: nn.Module, path: str | None) -> list[nn.Module]:
-    """Return what a stage runs before or after its blocks."""
-    modules: nn.Module | None = getattr(stage, path or "", None)
-    if modules is None:
-        return []
-    return list(modules) if isinstance(modules, nn.ModuleList) else [modules]
-
-
 def _finish_step(root: "PreTrainedModel", path: str) -> nn.Module:
     if path in (FIRST, MEAN):
         return Pool(path)
-    if path == FLAT:
-        return nn.Flatten()
     return Step(attrgetter(path)(root))
 
 
@@ -228,10 +289,9 @@ def _first(out: Tensor | tuple[Tensor, ...]) -> Tensor:
     return out[0] if isinstance(out, tuple) else out
 
 
-def _first_path(root: "PreTrainedModel", paths: tuple[str, ...]) -> nn.ModuleList:
-    """Return the module at the first path that exists."""
-    for path in paths:
+def _blocks(root: "PreTrainedModel") -> nn.ModuleList:
+    for path in BLOCK_LISTS:
         with suppress(AttributeError):
             found: nn.ModuleList = attrgetter(path)(root)
             return found
-    raise AttributeError(f"no blocks at {', '.join(paths)}")
+    raise AttributeError(f"no blocks at {', '.join(BLOCK_LISTS)}")

@@ -54,9 +54,9 @@ class Parts:
     blocks: list[nn.Module]
     """Empty for a model whose structure is unknown: the stem is all of it."""
     finish: nn.Module
-    is_finish_trained: bool
-    """Whether the finish is trained with the tail: a head convolution is, a final norm is not."""
     feature_dim: int
+    is_finish_trained: bool = False
+    """Whether the finish is trained with the tail: a head convolution is, a final norm is not."""
     context: nn.Module | None = None
     """A frozen module that the blocks share."""
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib.util
-import os
 import warnings
 from pathlib import Path
 
@@ -14,20 +13,6 @@ from shoal.text import one_line
 
 N_NUMBERS = 64
 """Numbers of each weight that a checksum covers, evenly spaced."""
-
-UNSAFE = (
-    "weights_only",
-    "Weights only",
-    "Unsupported global",
-    "WeightsUnpickler",
-    "custom code",
-)
-"""Parts of messages about weights that hold more than tensors, or a model with its own code."""
-
-
-def weights_folder() -> Path:
-    """Return the folder of the user's weights: $SHOAL_WEIGHTS, or ~/.cache/shoal/weights."""
-    return Path(os.environ.get("SHOAL_WEIGHTS") or "~/.cache/shoal/weights").expanduser()
 
 
 def package_weights(package: str) -> Path | None:
@@ -50,15 +35,9 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
 
 def why_unreadable(error: Exception) -> str:
     """Return why torch, safetensors or transformers could not load weights, and what to do."""
-    text = str(error)
-    if any(sign in text for sign in UNSAFE):
-        return (
-            "refused: it holds more than tensors, or needs to run its own code; get the weights as "
-            ".safetensors, of a model of the transformers library"
-        )
     return (
-        f"cannot be loaded ({type(error).__name__}: {one_line(error, 160)}); it may be incomplete: "
-        "download it again"
+        f"cannot be loaded ({type(error).__name__}: {one_line(error, 160)}); it is incomplete, or "
+        "holds more than tensors: get the weights again, as .safetensors"
     )
 
 
