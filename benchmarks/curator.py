@@ -148,7 +148,7 @@ class Curator:
     def move(self, rows: Ints, label: int) -> None:
         """Move images to the category of a class, which is created if there is none."""
         target = self.category_of.get(label, f"class {label}")
-        verbs.move(self.review, self.paths(rows), target, by="curator")
+        self.review.act(verbs.move, self.paths(rows), target, by="curator")
         if label not in self.category_of:
             self.category_of[label] = self.state.find(f"class {label}")
 
@@ -182,7 +182,7 @@ class Curator:
         if label not in self.category_of:
             self.category_of[label] = number
         elif 2 * n_label > len(rows) and n_label > 1:
-            verbs.merge(self.review, [self.category_of[label], number], by="curator")
+            self.review.act(verbs.merge, [self.category_of[label], number], by="curator")
             self.count_actions(1)
 
     def split(self, number: int) -> None:
@@ -197,7 +197,7 @@ class Curator:
         if worth[n] < 2:
             return
         before = set(self.state.categories)
-        verbs.split(self.review, number, n, by="curator")
+        self.review.act(verbs.split, number, n, by="curator")
         self.count_actions(2)  # the command, and the slider
         for new in sorted(set(self.state.categories) - before):
             self.merge(new)
@@ -343,15 +343,15 @@ class Curator:
             if label is None or len(rows) == len(wrong) or len(wrong) > most_wrong * len(rows):
                 continue
             if len(wrong):
-                verbs.decide(self.review, "reject", None, self.paths(wrong), by="curator")
+                self.review.act(verbs.decide, "reject", None, self.paths(wrong), by="curator")
                 self.count_actions(n_picks(np.flatnonzero(np.isin(rows, wrong))) + 1)
-            verbs.decide(
-                self.review, "confirm", None, self.paths(np.setdiff1d(rows, wrong)), by="curator"
+            self.review.act(
+                verbs.decide, "confirm", None, self.paths(np.setdiff1d(rows, wrong)), by="curator"
             )
             self.count_actions(1)
             record = self.state.categories[number]
             if record.is_novel and not record.is_named:
-                verbs.rename(self.review, number, f"class {label}", by="curator")
+                self.review.act(verbs.rename, number, f"class {label}", by="curator")
                 self.count_actions(1)
 
     def begin(self) -> None:

@@ -128,7 +128,7 @@ def measure_growing(file: Path, seed: int) -> Floats:
             before = truth[by_mean(x, confirmed, labels)] == label
             (run.path / "review.jsonl").unlink(missing_ok=True)
             search.review = Review(run)
-            verbs.move(search.review, [names[row] for row in confirmed], "grown", by="curator")
+            search.review.act(verbs.move, [names[row] for row in confirmed], "grown", by="curator")
             after = collect(search, search.review.state.next_id - 1, truth, int(label))
             found.append(((before[:N_PAGE].mean(), n_bisected(before)), after))
     return np.mean(found, axis=0)
@@ -162,7 +162,7 @@ def review_category(curator: Curator, number: int) -> None:
     curator.tidy_category(number, is_one_by_one=False)
     is_open = (curator.categories == number) & (curator.state.status == PREDICTED)
     if is_open.any():
-        verbs.decide(curator.review, "confirm", number, None, by="curator")
+        curator.review.act(verbs.decide, "confirm", number, None, by="curator")
 
 
 def main() -> None:

@@ -147,4 +147,4 @@ def statuses(run: Path, some: list[int]) -> list[str]:
 
 def by_ben(run: Path, kind: str, *some: int) -> None:
     review = Review(Run(run))
-    verbs.decide(review, kind, None, [review.state.paths[row] for row in some], by="ben")
+    review.act(verbs.decide, kind, None, [review.state.paths[row] for row in some], by="ben")

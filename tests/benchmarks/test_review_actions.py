@@ -59,7 +59,7 @@ def test_the_curator_checks_every_image_in_fewer_actions_than_images(curator) ->
     assert curve.actions[-1] == curator.n < n_open / 2
     assert curve.correct[0] < 0.95
     assert curve.correct[-1] == curve.checked[-1] == 1
-    assert len(curator.review.state.entries) <= curator.n  # every action on the page counts
+    assert len(curator.review.state.actions) <= curator.n  # every action on the page counts
 
 
 def test_before_training_the_curator_decides_on_some_images_and_correctly(curator) -> None:

@@ -28,7 +28,7 @@ def run(tmp_path: Path) -> Run:
 
 def test_salvage_lists_damaged_lines_and_refuses_a_run_without_a_log(run: Run) -> None:
     assert shoal("review", str(run.path), "--salvage").exit_code == 2
-    verbs.decide(Review(run), "confirm", "gull", None)
+    Review(run).act(verbs.decide, "confirm", "gull", None)
     with (run.path / "review.jsonl").open("a") as file:
         file.write("damaged\n")
     done = shoal("review", str(run.path), "--salvage", "--json")
@@ -38,7 +38,7 @@ def test_salvage_lists_damaged_lines_and_refuses_a_run_without_a_log(run: Run) -
 
 
 def test_ctrl_c_ends_the_server_with_the_next_command(run: Run) -> None:
-    verbs.decide(Review(run), "confirm", "gull", None)
+    Review(run).act(verbs.decide, "confirm", "gull", None)
     command = [sys.executable, "-m", "shoal", "review", str(run.path), "--no-open", "--port", "0"]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(
@@ -88,7 +88,7 @@ def test_the_browser_opens_a_private_file_instead_of_the_token(
 
 @pytest.mark.parametrize("line", ["half", '{"seq":1,"acti'])
 def test_an_incomplete_line_of_the_log_is_reported(run: Run, line: str) -> None:
-    verbs.rename(Review(run), "gull", "tern")
+    Review(run).act(verbs.rename, "gull", "tern")
     with (run.path / "review.jsonl").open("a") as file:
         file.write(line)
     with served(run.path) as server:
@@ -96,7 +96,7 @@ def test_an_incomplete_line_of_the_log_is_reported(run: Run, line: str) -> None:
         assert names[0] == "tern"
         server.process.send_signal(signal.SIGINT)
         assert "ignoring an incomplete last line" in server.process.communicate(timeout=HANGS_S)[1]
-    verbs.rename(Review(run), "tern", "skua")
+    Review(run).act(verbs.rename, "tern", "skua")
     assert line not in (run.path / "review.jsonl").read_text().splitlines()
 
 
@@ -124,8 +124,8 @@ def test_a_review_of_another_run_is_replayed_and_unapplied_actions_are_reported(
     run: Run, tmp_path: Path
 ) -> None:
     review = Review(run)
-    verbs.rename(review, "novel-001", "tern")
-    verbs.rename(review, "novel-002", "skua")
+    review.act(verbs.rename, "novel-001", "tern")
+    review.act(verbs.rename, "novel-002", "skua")
     other = write_small(
         tmp_path / "other", ids=(0, 0, 0, 1, 1, 0, 2, 2, 2), names=("gull", "heron", "novel-001")
     )
@@ -136,7 +136,7 @@ def test_a_review_of_another_run_is_replayed_and_unapplied_actions_are_reported(
 
 
 def test_a_repeated_run_replays_its_review(run: Run) -> None:
-    verbs.rename(Review(run), "novel-001", "tern")
+    Review(run).act(verbs.rename, "novel-001", "tern")
     Run.create(run.path, force=True)
     write_small(run.path, ids=(0, 0, 0, 1, 1, 0, 3, 3, 3, 2, 2, 2))
     with served(run.path) as server:

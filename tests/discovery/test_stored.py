@@ -158,7 +158,7 @@ def test_a_review_of_a_bucket_can_be_refined_and_exports_need_a_folder(
         export_run(run, "imagefolder", tmp_path / "sorted")
     export_run(run, "imagefolder", tmp_path / "sorted", images=photos.folder)
     assert len(list((tmp_path / "sorted").rglob("*.png"))) == len(photos.truth)
-    verbs.rename(Review(Run.open(run.path)), 0, "scarlet", by="me")
+    Review(Run.open(run.path)).act(verbs.rename, 0, "scarlet", by="me")
     images = Refinement.open(run.path).images()
     assert images.names == tuple(sorted(photos.truth))
     assert images.where == "s3://refined/photos"

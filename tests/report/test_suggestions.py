@@ -102,8 +102,8 @@ def test_a_label_that_binds_is_suspicious_among_images_of_another_category(
 
 
 def test_a_label_that_a_person_has_decided_on_is_no_longer_suspicious(run_of_labels: Run) -> None:
-    verbs.decide(Review(Run(run_of_labels.path)), "confirm", None, ["0"], by="ann")
-    verbs.merge(Review(Run(run_of_labels.path)), ["gull", "novel-1"], by="ann")
+    Review(Run(run_of_labels.path)).act(verbs.decide, "confirm", None, ["0"], by="ann")
+    Review(Run(run_of_labels.path)).act(verbs.merge, ["gull", "novel-1"], by="ann")
     assert suspicious_labels(ReviewedRun.of(run_of_labels)) == []
 
 

@@ -26,7 +26,7 @@ def lines(run: Run) -> list[dict]:
 def test_a_look_writes_nothing_and_an_action_says_who_when_what(run: Run) -> None:
     review = Review(run)
     assert not (run.path / "review.jsonl").exists()
-    verbs.decide(review, "confirm", None, ["00.png", "06.png"], by="ann")
+    review.act(verbs.decide, "confirm", None, ["00.png", "06.png"], by="ann")
     start, action = lines(run)
     assert (start["seq"], start["action"], start["n_images"]) == (0, "start", 12)
     assert start["categories"][2]["exemplars"] == ["06.png", "07.png", "08.png"]
@@ -38,20 +38,20 @@ def test_a_look_writes_nothing_and_an_action_says_who_when_what(run: Run) -> Non
 def test_an_action_that_is_refused_begins_no_log(run: Run) -> None:
     before = sorted(file.name for file in run.path.iterdir())
     with pytest.raises(UsageError):
-        verbs.decide(Review(run), "confirm", "00.png", None)
+        Review(run).act(verbs.decide, "confirm", "00.png", None)
     with pytest.raises(UsageError):
         Review(run).undo()
     assert sorted(file.name for file in run.path.iterdir()) == before
 
 
 def test_half_a_last_line_is_told_and_dropped(run: Run) -> None:
-    verbs.rename(Review(run), "gull", "tern")
+    Review(run).act(verbs.rename, "gull", "tern")
     file = run.path / "review.jsonl"
     whole = file.read_bytes()
     file.write_bytes(whole + whole.splitlines()[1][:30])
     review = Review(run)
     assert review.state.categories[0].name == "tern"
-    verbs.rename(review, "tern", "skua")
+    review.act(verbs.rename, "tern", "skua")
     assert [line["seq"] for line in lines(run)] == [0, 1, 2]
 
 
@@ -61,13 +61,13 @@ def test_a_log_without_a_whole_first_line_is_begun_anew(run: Run, content: str) 
     (run.path / "review.jsonl").write_text(content)
     review = Review(run)
     for name in ("egret", "tern"):
-        verbs.rename(review, 2, name)
+        review.act(verbs.rename, 2, name)
     assert [line["action"] for line in lines(run)] == ["start", "rename", "rename"]
     assert Review(run).state.name(2) == "tern"
 
 
 def test_who_only_reads_a_log_is_told_of_half_a_line(run: Run, tmp_path: Path) -> None:
-    verbs.rename(Review(run), "gull", "tern")
+    Review(run).act(verbs.rename, "gull", "tern")
     assert Review(run).log.note == ""
     with (run.path / "review.jsonl").open("a") as file:
         file.write('{"seq":2,"acti')
@@ -80,7 +80,7 @@ def test_who_only_reads_a_log_is_told_of_half_a_line(run: Run, tmp_path: Path) -
 
 def test_a_last_line_that_only_lacks_its_line_break_counts(run: Run) -> None:
     """Some editors remove the last line break."""
-    verbs.rename(Review(run), "gull", "tern")
+    Review(run).act(verbs.rename, "gull", "tern")
     file = run.path / "review.jsonl"
     file.write_bytes(file.read_bytes()[:-1])
     reader = Review(run)
@@ -90,7 +90,7 @@ def test_a_last_line_that_only_lacks_its_line_break_counts(run: Run) -> None:
         "",
         False,
     )
-    verbs.rename(writer, "tern", "skua")
+    writer.act(verbs.rename, "tern", "skua")
     reader.refresh()
     assert reader.state.categories[0].name == "skua"
     assert [line["seq"] for line in lines(run)] == [0, 1, 2]
@@ -111,7 +111,7 @@ def test_a_last_line_that_only_lacks_its_line_break_counts(run: Run) -> None:
     ],
 )
 def test_a_line_that_does_not_fit_is_named(run: Run, old: str, new: str) -> None:
-    verbs.rename(Review(run), "gull", "tern")
+    Review(run).act(verbs.rename, "gull", "tern")
     file = run.path / "review.jsonl"
     start, line = file.read_text().splitlines()
     assert old in line
@@ -122,7 +122,7 @@ def test_a_line_that_does_not_fit_is_named(run: Run, old: str, new: str) -> None
 
 def test_a_full_disk_leaves_the_log_as_it_was(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     review = Review(run)
-    verbs.rename(review, "gull", "tern")
+    review.act(verbs.rename, "gull", "tern")
     before = (run.path / "review.jsonl").read_bytes()
     write = os.write
 
@@ -135,10 +135,10 @@ def test_a_full_disk_leaves_the_log_as_it_was(run: Run, monkeypatch: pytest.Monk
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", full)
         with pytest.raises(ShoalError):
-            verbs.rename(review, "tern", "skua")
+            review.act(verbs.rename, "tern", "skua")
     assert (run.path / "review.jsonl").read_bytes() == before
     assert review.state.categories[0].name == "tern"
-    verbs.rename(review, "tern", "skua")
+    review.act(verbs.rename, "tern", "skua")
     assert Review(run).state.categories[0].name == "skua"
 
 
@@ -147,7 +147,7 @@ def test_a_run_written_anew_meanwhile_takes_no_action(run: Run) -> None:
     rows = run.assignments
     run.write_assignments(rows[:-1])
     with pytest.raises(UsageError):
-        verbs.rename(review, "gull", "tern")
+        review.act(verbs.rename, "gull", "tern")
 
 
 WORKER = """
@@ -158,7 +158,7 @@ from shoal.runs import Run
 
 review = Review(Run.open(sys.argv[1]))
 for turn in range(int(sys.argv[2])):
-    verbs.rename(review, int(sys.argv[3]), f"{sys.argv[4]} {turn}", by=sys.argv[4])
+    review.act(verbs.rename, int(sys.argv[3]), f"{sys.argv[4]} {turn}", by=sys.argv[4])
     print(turn, flush=True)
 """
 
@@ -178,7 +178,7 @@ def test_a_killed_process_loses_nothing_that_it_has_answered(run: Run) -> None:
     review = Review(run)
     assert review.state.seq >= len(answered)
     assert review.state.seq <= len(answered) + 1  # only the last may be unacknowledged
-    verbs.rename(review, 0, "after")  # the killed process released its lock
+    review.act(verbs.rename, 0, "after")  # the killed process released its lock
     assert Review(run).state.categories[0].name == "after"
 
 
@@ -198,13 +198,13 @@ def test_nothing_is_added_to_a_log_that_another_program_has_replaced(
 ) -> None:
     """The action would be acknowledged, but would make the log unreadable."""
     review = Review(run)
-    verbs.decide(review, "confirm", "gull", None, by="ann")
+    review.act(verbs.decide, "confirm", "gull", None, by="ann")
     older = review.log.file.read_bytes()
-    verbs.decide(review, "confirm", "heron", None, by="ann")
+    review.act(verbs.decide, "confirm", "heron", None, by="ann")
     newest = review.log.file.read_bytes()
     other = Review(write_small(tmp_path / "other"))
     for name in ("tern", "skua" * 40, "auk" * 40, "egret"):
-        verbs.rename(other, 0, name, by="bob")
+        other.act(verbs.rename, 0, name, by="bob")
     assert other.log.file.stat().st_size > len(newest)
     if what == "moved away":
         review.log.file.rename(tmp_path / "away.jsonl")
@@ -213,9 +213,9 @@ def test_nothing_is_added_to_a_log_that_another_program_has_replaced(
     assert review.log.has_more
     for _ in range(2):
         with pytest.raises(UsageError):
-            verbs.decide(review, "flag", None, ["09.png"], by="ann")
+            review.act(verbs.decide, "flag", None, ["09.png"], by="ann")
     review.log.file.write_bytes(newest)
-    verbs.decide(review, "flag", None, ["09.png"], by="ann")
+    review.act(verbs.decide, "flag", None, ["09.png"], by="ann")
     assert Review(run).state.seq == 3
 
 
@@ -223,7 +223,7 @@ def test_nothing_is_added_to_a_log_that_another_program_has_replaced(
 def test_an_id_that_no_category_can_have_is_damage(run: Run, category: int) -> None:
     """Sizes are counted in an array indexed by id: this id would take all memory."""
     review = Review(run)
-    verbs.move(review, ["00.png"], "tern", by="ann")
+    review.act(verbs.move, ["00.png"], "tern", by="ann")
     log = review.log.file
     log.write_text(
         log.read_text().replace(
@@ -245,11 +245,11 @@ def test_a_folder_in_the_place_of_the_log_is_refused(run: Run) -> None:
 def test_the_good_part_of_a_damaged_log_can_be_kept(run: Run) -> None:
     """The third line is damaged, so the undo of its action, the fifth line, is dropped too."""
     review = Review(run)
-    verbs.decide(review, "confirm", None, ["00.png"], by="ann")
-    verbs.rename(review, "heron", "egret", by="ben")
-    verbs.move(review, ["06.png"], "gull", by="ann")
+    review.act(verbs.decide, "confirm", None, ["00.png"], by="ann")
+    review.act(verbs.rename, "heron", "egret", by="ben")
+    review.act(verbs.move, ["06.png"], "gull", by="ann")
     review.undo(by="ben")
-    verbs.move(review, ["07.png"], "gull", by="ann")
+    review.act(verbs.move, ["07.png"], "gull", by="ann")
     review.undo(by="ann")
     assert salvage(run) == ([], None)
     file = run.path / "review.jsonl"
@@ -263,13 +263,13 @@ def test_the_good_part_of_a_damaged_log_can_be_kept(run: Run) -> None:
     assert copy is not None
     assert copy.read_bytes() == b"\n".join(damaged)
     found = Review(run).state
-    assert [entry.action.kind for entry in found.entries] == ["confirm", "assign", "assign", "undo"]
+    assert [entry.kind for entry in found.actions] == ["confirm", "assign", "assign", "undo"]
     assert found.category[[6, 7]].tolist() == [0, 2]
     assert salvage(run) == ([], None)
 
 
 def test_a_log_that_lost_its_first_line_is_salvaged(run: Run) -> None:
-    verbs.move(Review(run), ["06.png"], "gull", by="ann")
+    Review(run).act(verbs.move, ["06.png"], "gull", by="ann")
     file = run.path / "review.jsonl"
     file.write_bytes(b"{}\n" + file.read_bytes().split(b"\n", 1)[1])
     assert len(salvage(run)[0]) == 1

@@ -8,8 +8,8 @@ from shoal.server.search import Search
 
 
 def test_the_page_is_told_what_undo_will_undo(review: Review) -> None:
-    verbs.decide(review, "flag", None, ["00.png"], by="bob")
-    verbs.move(review, ["01.png"], "heron", by="bob")
+    review.act(verbs.decide, "flag", None, ["00.png"], by="bob")
+    review.act(verbs.move, ["01.png"], "heron", by="bob")
     assert page_data.changes(review, 0, "bob")["undo"] == "move 1 image from gull to heron"
 
 

@@ -26,24 +26,24 @@ def test_all_images_together_are_cut_as_scipy_cuts_them(
 
 
 def test_some_images_are_parted_as_the_whole_tree_parts_them(run: Run, review: Review) -> None:
-    verbs.merge(review, ["gull", "heron", "novel-002"])
-    parts = parts_of(run, review.state, 0, 3)
+    review.act(verbs.merge, ["gull", "heron", "novel-002"])
+    parts = parts_of(review.state, 0, 3)
     assert sorted(part.tolist() for part in parts) == [[0, 1, 2], [3, 4, 5], [9, 10, 11]]
-    assert len(linkage_of(run, review.state, review.state.members(0))) == 8
+    assert len(linkage_of(review.state, review.state.members(0))) == 8
 
 
 def test_a_run_without_a_tree_grows_one_and_without_embeddings_says_so(
     run: Run, review: Review
 ) -> None:
-    verbs.merge(review, ["gull", "heron"])
-    with_tree = parts_of(run, review.state, 0, 2)
+    review.act(verbs.merge, ["gull", "heron"])
+    with_tree = parts_of(review.state, 0, 2)
     run.drop("tree.npy")
-    assert [part.tolist() for part in parts_of(run, review.state, 0, 2)] == [
+    assert [part.tolist() for part in parts_of(review.state, 0, 2)] == [
         part.tolist() for part in with_tree
     ]
     run.drop("embeddings.npy")
     with pytest.raises(DataError):
-        parts_of(run, review.state, 0, 2)
+        parts_of(review.state, 0, 2)
 
 
 @pytest.mark.parametrize("n_parts", [1, 4])
@@ -51,7 +51,7 @@ def test_there_are_at_least_two_parts_and_no_more_than_images(
     run: Run, review: Review, n_parts: int
 ) -> None:
     with pytest.raises(UsageError):
-        parts_of(run, review.state, 0, n_parts)
+        parts_of(review.state, 0, n_parts)
 
 
 @pytest.mark.parametrize("spoil", ["short", "not a tree", "holes"])
@@ -64,4 +64,4 @@ def test_a_tree_that_is_not_of_the_images_is_refused(run: Run, review: Review, s
     }
     run.write_array("tree", spoiled[spoil])
     with pytest.raises(DataError):
-        parts_of(run, review.state, 0, 2)
+        parts_of(review.state, 0, 2)

@@ -23,11 +23,11 @@ def actions(problems: list[str]) -> list[int]:
 
 def reviewed(run: Run) -> Review:
     review = Review(run)
-    verbs.rename(review, "novel-001", "tern", by="ann")
-    verbs.decide(review, "confirm", "tern", None, by="ann")
-    verbs.decide(review, "reject", None, ["02.png"], by="bob")
-    verbs.move(review, ["09.png"], "skua", by="bob")
-    verbs.rename(review, "novel-002", "never mind", by="bob")
+    review.act(verbs.rename, "novel-001", "tern", by="ann")
+    review.act(verbs.decide, "confirm", "tern", None, by="ann")
+    review.act(verbs.decide, "reject", None, ["02.png"], by="bob")
+    review.act(verbs.move, ["09.png"], "skua", by="bob")
+    review.act(verbs.rename, "novel-002", "never mind", by="bob")
     review.undo(by="bob")
     return review
 
@@ -44,7 +44,7 @@ def test_onto_the_same_answer_everything_fits(run: Run, tmp_path: Path) -> None:
     other = write_small(tmp_path / "other")
     entries, problems = replay_review(run.path, other, by="ann")
     assert problems == []
-    assert [(entry.by, entry.action.kind) for entry in entries] == [
+    assert [(entry.by, entry.kind) for entry in entries] == [
         ("ann", "rename"),
         ("ann", "confirm"),
         ("bob", "reject"),
@@ -54,7 +54,7 @@ def test_onto_the_same_answer_everything_fits(run: Run, tmp_path: Path) -> None:
     after = Review(other)
     assert names(after) == names(before)
     assert after.state.status.tolist() == before.state.status.tolist()
-    assert entries[0].at == before.state.entries[0].at
+    assert entries[0].at == before.state.actions[0].at
 
 
 def test_categories_are_found_again_and_the_word_of_a_person_holds(
@@ -79,14 +79,14 @@ def test_categories_are_found_again_and_the_word_of_a_person_holds(
 
 def test_what_no_longer_fits_is_listed(run: Run, tmp_path: Path) -> None:
     review = Review(run)
-    verbs.rename(review, "novel-002", "tern", by="ann")
-    verbs.decide(review, "confirm", "heron", None, by="bob")
+    review.act(verbs.rename, "novel-002", "tern", by="ann")
+    review.act(verbs.decide, "confirm", "heron", None, by="bob")
     other = write_small(
         tmp_path / "other", ids=(0, 0, 0, 1, 1, 0, 2, 2, 2), names=("gull", "heron", "skua")
     )
     _, problems = replay_review(run.path, other, by="ann")
     assert problems == ["rename by ann (action 1): no category of this run matches tern"]
-    verbs.decide(review, "confirm", "tern", None, by="bob")
+    review.act(verbs.decide, "confirm", "tern", None, by="bob")
     smaller = write_small(tmp_path / "smaller", ids=(0, 0, 0, 1, 1))
     _, problems = replay_review(run.path, smaller, by="ann")
     assert actions(problems) == [1, 2, 3]
@@ -96,7 +96,7 @@ def test_of_a_decision_about_several_categories_one_that_is_gone_takes_no_other_
     run: Run, tmp_path: Path
 ) -> None:
     review = Review(run)
-    verbs.decide(review, "confirm", None, ["00.png", "09.png", "10.png", "06.png"], by="ann")
+    review.act(verbs.decide, "confirm", None, ["00.png", "09.png", "10.png", "06.png"], by="ann")
     other = write_small(
         tmp_path / "other",
         ids=(0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 1, 2),
@@ -104,7 +104,7 @@ def test_of_a_decision_about_several_categories_one_that_is_gone_takes_no_other_
     )
     _, problems = replay_review(run.path, other, by="ann")
     assert problems == ["confirm by ann (action 1): no category of this run matches novel-002"]
-    verbs.decide(review, "reject", None, ["03.png", "07.png", "11.png"], by="ann")
+    review.act(verbs.decide, "reject", None, ["03.png", "07.png", "11.png"], by="ann")
     another = write_small(tmp_path / "another", ids=(0, 0, 0, 0, 1, 1, 2, 1, 2, 3, 3, 3))
     _, problems = replay_review(run.path, another, by="ann")
     assert actions(problems) == [2]
@@ -141,7 +141,7 @@ def test_a_review_is_not_replaced_by_another(run: Run, tmp_path: Path) -> None:
     other = write_small(tmp_path / "other")
     with pytest.raises(UsageError):
         replay_review(other.path, run, by="ann")
-    verbs.rename(Review(other), "gull", "x")
+    Review(other).act(verbs.rename, "gull", "x")
     with pytest.raises(UsageError):
         replay_review(run.path, other, by="ann")
 
@@ -152,14 +152,14 @@ def test_an_answer_that_kept_ids_and_names_is_not_named_made_or_merged_again(
     """Names passed from one category to another, so that replaying the renames one by one would
     find them taken. The other result has all final names."""
     review = Review(run)
-    verbs.rename(review, "novel-001", "tern", by="ann")
-    verbs.rename(review, "tern", "skua", by="ann")
-    verbs.rename(review, "novel-002", "tern", by="ann")
-    verbs.move(review, ["00.png"], "auk", by="bob")
-    verbs.rename(review, "auk", "puffin", by="bob")
-    verbs.decide(review, "confirm", "skua", None, by="bob")
-    verbs.decide(review, "reject", None, ["09.png"], by="bob")
-    verbs.merge(review, ["gull", "heron"], by="bob")
+    review.act(verbs.rename, "novel-001", "tern", by="ann")
+    review.act(verbs.rename, "tern", "skua", by="ann")
+    review.act(verbs.rename, "novel-002", "tern", by="ann")
+    review.act(verbs.move, ["00.png"], "auk", by="bob")
+    review.act(verbs.rename, "auk", "puffin", by="bob")
+    review.act(verbs.decide, "confirm", "skua", None, by="bob")
+    review.act(verbs.decide, "reject", None, ["09.png"], by="bob")
+    review.act(verbs.merge, ["gull", "heron"], by="bob")
     ids = (
         4,
         0,
@@ -179,7 +179,7 @@ def test_an_answer_that_kept_ids_and_names_is_not_named_made_or_merged_again(
     )
     entries, problems = replay_review(run.path, other, by="ann", ids={0: 0, 1: 0, 2: 2, 3: 3, 4: 4})
     assert problems == []
-    assert [entry.action.kind for entry in entries] == ["assign", "assign", "confirm"]
+    assert [entry.kind for entry in entries] == ["assign", "assign", "confirm"]
     after = Review(other)
     assert {**names(after), "none": []} == {
         "gull": [1, 2, 3, 4, 5],
@@ -204,10 +204,10 @@ def statuses(review: Review) -> list[str]:
 
 def test_a_split_decides_about_no_image(run: Run, tmp_path: Path) -> None:
     review = Review(run)
-    verbs.split(review, "gull", {"herring gull": ["01.png", "02.png"]}, by="ann")
+    review.act(verbs.split, "gull", {"herring gull": ["01.png", "02.png"]}, by="ann")
     other = write_small(tmp_path / "other", ids=(0, 0, 3, 1, 1, 1, 2, 2, 2, 3, 3, 3))
     entries, problems = replay_review(run.path, other, by="ann")
-    assert [entry.action.kind for entry in entries] == ["split"]
+    assert [entry.kind for entry in entries] == ["split"]
     assert actions(problems) == [1]
     after = Review(other)
     assert names(after)["herring gull"] == [
@@ -222,8 +222,8 @@ def test_of_a_split_that_the_answer_has_made_by_itself_decided_images_follow_as_
     """An image that one person confirmed and another then split off stays confirmed, in the
     category that the split created."""
     review = Review(run)
-    verbs.decide(review, "confirm", None, ["02.png"], by="bob")
-    verbs.split(review, "gull", {"herring gull": ["01.png", "02.png"]}, by="ann")
+    review.act(verbs.decide, "confirm", None, ["02.png"], by="bob")
+    review.act(verbs.split, "gull", {"herring gull": ["01.png", "02.png"]}, by="ann")
     other = write_small(
         tmp_path / "other", ids=(0, 0, 4, 1, 1, 1, 2, 2, 2, 3, 3, 3), names=(*names(review),)
     )
@@ -234,14 +234,14 @@ def test_of_a_split_that_the_answer_has_made_by_itself_decided_images_follow_as_
     assert problems == []
     assert names(after) == {**names(review), "gull": [0, 1], "herring gull": [2]}
     assert statuses(after) == [*["predicted"] * 2, "confirmed", *["predicted"] * 9]
-    assert after.state.entry(int(after.state.decided[2])).by == "bob"
+    assert after.state.action(int(after.state.decided[2])).by == "bob"
 
 
 def test_a_part_that_nobody_named_goes_by_what_its_category_is_called_here(
     run: Run, tmp_path: Path
 ) -> None:
     """The other result swaps the ids of the novel categories."""
-    verbs.split(Review(run), "novel-002", 2, by="ann")
+    Review(run).act(verbs.split, "novel-002", 2, by="ann")
     (part,) = names(Review(run))["novel-002 (2)"]
     other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 1, 3, 3, 3, 2, 2, 2))
     _, problems = replay_review(run.path, other, by="ann")
@@ -251,8 +251,8 @@ def test_a_part_that_nobody_named_goes_by_what_its_category_is_called_here(
 def test_two_categories_that_are_one_now_are_not_confused(run: Run, tmp_path: Path) -> None:
     """A rename of one category must not apply to the other; a merge of both may."""
     review = Review(run)
-    verbs.rename(review, "novel-001", "tern", by="ann")
-    verbs.rename(review, "novel-002", "skua", by="ann")
+    review.act(verbs.rename, "novel-001", "tern", by="ann")
+    review.act(verbs.rename, "novel-002", "skua", by="ann")
     ids = (
         0,
         0,
@@ -276,7 +276,7 @@ def test_two_categories_that_are_one_now_are_not_confused(run: Run, tmp_path: Pa
         "skua": [9, 10, 11],
     }
     assert set(statuses(Review(other))) == {"predicted"}
-    verbs.merge(review, ["heron", "tern"], by="bob")
+    review.act(verbs.merge, ["heron", "tern"], by="bob")
     merged = write_small(tmp_path / "merged", ids=ids, names=NAMES[:3])
     _, problems = replay_review(run.path, merged, by="ann")
     assert problems == []
@@ -286,10 +286,10 @@ def test_confirmed_images_of_a_named_category_keep_its_name_where_the_answer_has
     run: Run, tmp_path: Path
 ) -> None:
     review = Review(run)
-    verbs.rename(review, "novel-001", "stern", by="ann")
-    verbs.decide(review, "confirm", None, ["06.png", "08.png"], by="ann")
-    verbs.rename(review, "stern", "tern", by="ann")
-    verbs.move(review, ["00.png"], "tern", by="bob")
+    review.act(verbs.rename, "novel-001", "stern", by="ann")
+    review.act(verbs.decide, "confirm", None, ["06.png", "08.png"], by="ann")
+    review.act(verbs.rename, "stern", "tern", by="ann")
+    review.act(verbs.move, ["00.png"], "tern", by="bob")
     within = (0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2)
     for at, ids in enumerate([within, (0, 0, 0, 1, 1, 1, 0, 1, 2, 2, 2, 2)]):
         other = write_small(tmp_path / f"other{at}", ids=ids, names=NAMES[:3])
@@ -303,7 +303,7 @@ def test_confirmed_images_of_a_named_category_keep_its_name_where_the_answer_has
             "predicted",
             "confirmed",
         ]
-    verbs.merge(review, ["heron", "tern"], by="bob")
+    review.act(verbs.merge, ["heron", "tern"], by="bob")
     merged = write_small(tmp_path / "merged", ids=within, names=NAMES[:3])
     _, problems = replay_review(run.path, merged, by="ann")
     assert (problems, names(Review(merged))["heron"]) == ([], [0, 3, 4, 5, 6, 7, 8])
@@ -313,8 +313,8 @@ def test_a_category_that_a_person_named_is_the_one_that_labels_call_so(
     run: Run, tmp_path: Path
 ) -> None:
     review = Review(run)
-    verbs.rename(review, "novel-002", "tern", by="ann")
-    verbs.decide(review, "confirm", None, ["09.png"], by="ann")
+    review.act(verbs.rename, "novel-002", "tern", by="ann")
+    review.act(verbs.decide, "confirm", None, ["09.png"], by="ann")
     ids = (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 2)
     other = write_small(tmp_path / "other", ids=ids, names=("gull", "heron", "tern", "novel-001"))
     _, problems = replay_review(run.path, other, by="ann")
@@ -341,17 +341,17 @@ def test_a_category_that_a_person_named_is_the_one_that_labels_call_so(
 def test_a_line_that_cannot_be_read_is_listed_and_takes_no_other_with_it(
     run: Run, tmp_path: Path, fields: dict[str, object]
 ) -> None:
-    verbs.decide(Review(run), "flag", None, ["03.png"], by="ann")
+    Review(run).act(verbs.decide, "flag", None, ["03.png"], by="ann")
     with (run.path / "review.jsonl").open("a") as file:
         file.write(json.dumps({"seq": 2, "by": "ann", "at": "now", **fields}) + "\n")
     other = write_small(tmp_path / "other", ids=(0, 0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 3))
     entries, problems = replay_review(run.path, other, by="ann")
-    assert [entry.action.kind for entry in entries] == ["flag"]
+    assert [entry.kind for entry in entries] == ["flag"]
     assert [problem.partition("): ")[2] for problem in problems] == [UNREADABLE]
 
 
 def test_a_start_that_cannot_be_read_is_an_error_with_its_file(run: Run, tmp_path: Path) -> None:
-    verbs.decide(Review(run), "flag", None, ["03.png"], by="ann")
+    Review(run).act(verbs.decide, "flag", None, ["03.png"], by="ann")
     log = run.path / "review.jsonl"
     log.write_text(log.read_text().replace('"exemplars":["00.png"', '"exemplars":[["00.png"]', 1))
     other = write_small(tmp_path / "other", ids=(0, 0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 3))
@@ -365,9 +365,9 @@ def test_categories_are_followed_through_merges_one_after_the_other(
     """In the other result, novel-001 contains novel-002; it is merged into heron, and heron into
     gull."""
     review = Review(run)
-    verbs.merge(review, ["novel-001", "heron"], into="heron", by="ann")
-    verbs.merge(review, ["heron", "gull"], into="gull", by="ann")
-    verbs.merge(review, ["novel-002", "gull"], into="gull", by="ann")
+    review.act(verbs.merge, ["novel-001", "heron"], "heron", by="ann")
+    review.act(verbs.merge, ["heron", "gull"], "gull", by="ann")
+    review.act(verbs.merge, ["novel-002", "gull"], "gull", by="ann")
     one = write_small(tmp_path / "one", ids=(0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 2), names=NAMES[:3])
     _, problems = replay_review(run.path, one, by="ann")
     assert (problems, names(Review(one))) == ([], {"gull": list(range(12))})
@@ -380,7 +380,7 @@ def test_categories_that_are_not_the_same_are_still_not(run: Run, tmp_path: Path
     other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 1, 3, 3, 3, 2, 2, 2))
     _, problems = replay_review(run.path, other, by="ann")
     assert (problems, Review(other).state.distinct) == ([], {(2, 3), (1, 3)})
-    verbs.merge(review, ["novel-001", "novel-002"], by="ann")
+    review.act(verbs.merge, ["novel-001", "novel-002"], by="ann")
     one = write_small(tmp_path / "one", ids=(0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 2), names=NAMES[:3])
     _, problems = replay_review(run.path, one, by="ann")
     assert problems == []

@@ -29,12 +29,12 @@ def reviewed(run: Run) -> ReviewedRun:
     """A review with a renamed category, merged novel categories, a confirmed heron, a rejected gull
     and a heron moved to a new category."""
     review = Review(run)
-    verbs.rename(review, "gull", "herring gull", by="ann")
-    verbs.merge(review, ["novel-001", "novel-002"], by="ann")
-    verbs.decide(review, "confirm", None, ["04.png"], by="bob")
-    verbs.decide(review, "reject", None, ["02.png"], by="bob")
-    verbs.decide(review, "flag", None, ["07.png"], by="bob")
-    verbs.move(review, ["05.png"], "egret", by="bob")
+    review.act(verbs.rename, "gull", "herring gull", by="ann")
+    review.act(verbs.merge, ["novel-001", "novel-002"], by="ann")
+    review.act(verbs.decide, "confirm", None, ["04.png"], by="bob")
+    review.act(verbs.decide, "reject", None, ["02.png"], by="bob")
+    review.act(verbs.decide, "flag", None, ["07.png"], by="bob")
+    review.act(verbs.move, ["05.png"], "egret", by="bob")
     return ReviewedRun.open(run.path)
 
 
@@ -127,9 +127,9 @@ def test_a_novel_category_without_images_is_no_known_one_and_no_choice(
     run: Run, tmp_path: Path
 ) -> None:
     review = Review(run)
-    verbs.move(review, ["06.png", "07.png", "08.png"], "gull")
-    verbs.move(review, ["09.png"], "tern")
-    verbs.move(review, ["09.png"], "novel-002")
+    review.act(verbs.move, ["06.png", "07.png", "08.png"], "gull")
+    review.act(verbs.move, ["09.png"], "tern")
+    review.act(verbs.move, ["09.png"], "novel-002")
     text = render_report(Run(run.path))
     assert "2 categories without images (novel-001, tern) are not counted." in text
     choices = (
@@ -142,8 +142,8 @@ def test_a_novel_category_without_images_is_no_known_one_and_no_choice(
 
 def test_a_label_that_a_person_overruled_is_not_kept(run: Run, tmp_path: Path) -> None:
     review = Review(run)
-    verbs.move(review, ["00.png"], "heron")  # its given label is gull
-    verbs.move(review, ["03.png"], "gull")
+    review.act(verbs.move, ["00.png"], "heron")  # its given label is gull
+    review.act(verbs.move, ["03.png"], "gull")
     review.undo()
     found = export_run(ReviewedRun.open(run.path), "csv", tmp_path / "csv")
     assert found.n_disagreeing == 0
@@ -154,15 +154,15 @@ def test_the_score_is_that_of_the_reviewed_categories(run: Run) -> None:
     truth = {f"{row:02d}.png": ("gull", "heron", "tern", "tern")[row // 3] for row in range(12)}
     before = score_run(ReviewedRun.open(run.path), truth).accuracy
     review = Review(run)
-    verbs.merge(review, ["novel-001", "novel-002"])
-    verbs.rename(
-        review, "gull", "herring gull"
+    review.act(verbs.merge, ["novel-001", "novel-002"])
+    review.act(
+        verbs.rename, "gull", "herring gull"
     )  # the truth lacks the new name, but gull is still a known class
     score = score_run(ReviewedRun.open(run.path), truth)
     assert (before.all, score.accuracy.all, score.accuracy.known) == (0.7, 1.0, 1.0)
     assert score.notes == ()
-    verbs.decide(
-        review, "reject", None, ["01.png", "02.png"]
+    review.act(
+        verbs.decide, "reject", None, ["01.png", "02.png"]
     )  # rejected images do not form a category
     found = score_run(ReviewedRun.open(run.path), truth).accuracy
     assert (found.all, found.known, found.novel) == (0.8, 0.5, 1.0)
@@ -175,10 +175,10 @@ def test_the_report_says_where_the_review_went_on_after_the_score(run: Run) -> N
     truth = {f"{row:02d}.png": ("gull", "heron", "tern", "tern")[row // 3] for row in range(12)}
     score_run(ReviewedRun.open(run.path), truth)
     review = Review(run)
-    verbs.decide(review, "confirm", "gull", None)
-    verbs.rename(review, "novel-001", "tern")
+    review.act(verbs.decide, "confirm", "gull", None)
+    review.act(verbs.rename, "novel-001", "tern")
     assert outdated not in render_report(Run(run.path))
-    verbs.merge(review, ["tern", "novel-002"])
+    review.act(verbs.merge, ["tern", "novel-002"])
     assert outdated in render_report(Run(run.path))
     score_run(ReviewedRun.open(run.path), truth)
     assert outdated not in render_report(Run(run.path))
@@ -191,8 +191,8 @@ def test_a_classifier_decides_about_no_category_that_people_made_or_emptied(
     three images each."""
     (run.path / "config.yaml").write_text("inference: {shift: {n_neighbors: 3}}\n")
     review = Review(run)
-    verbs.move(review, ["03.png", "04.png"], "egret")
-    verbs.move(review, ["09.png", "10.png", "11.png"], "skua")
+    review.act(verbs.move, ["03.png", "04.png"], "egret")
+    review.act(verbs.move, ["09.png", "10.png", "11.png"], "skua")
     monkeypatch.setattr("shoal.discovery.assign.read_model", lambda run: {"classifier": [0]})
     assigner = Assigner(ReviewedRun.open(run.path), outlier_share=0, device="cpu")
     predicted = np.array(assigner.ids)[[0, 1, 3, 0]]
@@ -209,7 +209,7 @@ def test_a_classifier_decides_about_no_category_that_people_made_or_emptied(
 def test_a_review_of_another_answer_is_refused_where_it_would_be_lost_and_told_in_the_report(
     run: Run,
 ) -> None:
-    verbs.rename(Review(run), "gull", "tern")
+    Review(run).act(verbs.rename, "gull", "tern")
     Run.create(run.path, force=True)
     write_small(run.path, ids=(1, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3))
     with pytest.raises(OtherResult):

@@ -41,7 +41,7 @@ def test_an_action_is_on_the_disk_when_it_is_answered(server: Served, run: Run) 
     server.kill()
     state = Review(run).state
     assert state.status.tolist() == [1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0]
-    assert (state.entries[0].by, state.entries[0].action.kind) == ("ann", "confirm")
+    assert (state.actions[0].by, state.actions[0].kind) == ("ann", "confirm")
 
 
 def test_many_images_are_decided_at_once(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_window_hears_of_another_process(server: Served, run: Run) -> None:
     heard: list[dict] = []
     listener = threading.Thread(target=lambda: heard.append(server.json("/api/changes?since=0")))
     listener.start()
-    verbs.rename(Review(run), "gull", "tern", by="bob")
+    Review(run).act(verbs.rename, "gull", "tern", by="bob")
     listener.join(30)
     assert heard[0]["categories"][0]["name"] == "tern"
     assert heard[0]["entries"][0]["words"] == "rename gull to tern"

@@ -49,7 +49,7 @@ def test_a_page_is_accepted_and_refused_by_keys_and_clicks_and_the_next_one_has_
     answer(page, "N")
     wait_for(page, 3)
     page.key("Escape")
-    moved, refused, others = (entry.action for entry in Review(Run(run)).state.entries)
+    moved, refused, others = Review(Run(run)).state.actions
     assert (moved.kind, refused.kind, others.kind) == ("assign", "refuse", "refuse")
     assert moved.category == refused.category == here
     assert moved.rows.tolist() == [row for at, row in enumerate(shown) if at not in (1, 3)]

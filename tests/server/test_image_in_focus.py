@@ -94,7 +94,7 @@ def test_the_image_in_focus_stays_in_focus_while_somebody_else_takes_others_out(
         page.key("ArrowRight")
         page.key("ArrowRight")
         review = Review(Run(run))
-        verbs.decide(review, "reject", None, [review.state.paths[shown[0]]], by="ben")
+        review.act(verbs.decide, "reject", None, [review.state.paths[shown[0]]], by="ben")
         wait_for(page, 1)
         assert page.run("shoal.grid.focused") == shown[2]
         page.key("x")

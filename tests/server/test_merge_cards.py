@@ -85,7 +85,7 @@ def test_cards_stay_in_place_and_the_next_one_has_the_focus_when_one_is_decided(
     page.settle()
     assert page.run("document.activeElement.matches('article.merge')")
     assert page.run("document.querySelectorAll('#panel .merge')[1].elementOfTest")
-    assert [entry.action.kind for entry in state(run).state.entries] == ["distinct", "merge"]
+    assert [entry.kind for entry in state(run).state.actions] == ["distinct", "merge"]
 
 
 def test_a_press_aimed_at_a_card_that_somebody_decides_on_meets_no_other_card(
@@ -115,4 +115,4 @@ def test_a_press_aimed_at_a_card_that_somebody_decides_on_meets_no_other_card(
     page.key("Enter")
     wait_for(page, 2)
     assert page.run(CARDS)[:2] == before[2:4]  # deciding updates the list of cards
-    assert [entry.by == "ben" for entry in state(run).state.entries] == [True, False]
+    assert [entry.by == "ben" for entry in state(run).state.actions] == [True, False]

@@ -51,7 +51,7 @@ def test_a_split_asks_what_becomes_of_labels_that_would_leave(
     page.click("#dialog button.main")
     wait_for(page, 1 + relabels)
     found = state(run).state
-    split = found.entries[0].action
+    split = found.actions[0]
     leaving = [row for row in split.rows.tolist() if answer.columns["label_given"][row] == "zero"]
     staying = [row for row in found.members(here) if answer.columns["label_given"][row] == "zero"]
     assert leaving

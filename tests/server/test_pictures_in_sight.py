@@ -46,9 +46,7 @@ def test_a_category_is_confirmed_only_when_its_pictures_are_there(small: Page, r
     seen(small)
     small.key("c")
     wait_for(small, 1)
-    assert set(state(run).state.entries[0].action.rows) <= set(
-        state(run).state.members(here).tolist()
-    )
+    assert set(state(run).state.actions[0].rows) <= set(state(run).state.members(here).tolist())
 
 
 def test_an_image_that_was_scrolled_to_is_decided_on_when_its_picture_is_there(
@@ -66,13 +64,13 @@ def test_an_image_that_was_scrolled_to_is_decided_on_when_its_picture_is_there(
     small.key("Home")
     small.key("f")  # the picture of this image is loaded
     wait_for(small, 1)
-    assert state(run).state.entries[0].action.rows.tolist() == [first]
+    assert state(run).state.actions[0].rows.tolist() == [first]
     small.run("shoal.grid.go(150), true")
     let_through(small)
     seen(small)
     small.key("f")
     wait_for(small, 2)
-    assert state(run).state.entries[1].action.rows.tolist() == [later]
+    assert state(run).state.actions[1].rows.tolist() == [later]
 
 
 def test_a_picture_that_cannot_be_had_is_said_to_be_missing_and_can_be_decided_on(
@@ -94,7 +92,7 @@ def test_a_picture_that_cannot_be_had_is_said_to_be_missing_and_can_be_decided_o
     first = rows(small)[0]
     small.key("x")
     wait_for(small, 1)
-    assert state(run).state.entries[0].action.rows.tolist() == [first]
+    assert state(run).state.actions[0].rows.tolist() == [first]
 
 
 def test_pictures_are_loaded_before_they_are_scrolled_to(page: Page) -> None:

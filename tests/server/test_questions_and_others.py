@@ -52,8 +52,8 @@ def test_growing_takes_all_but_what_somebody_decided_since_it_was_asked(
     found = state(run).state
     assert STATUSES[found.status[confirmed]] == "confirmed"
     assert found.category[rejected] == -1
-    assert sorted(found.entries[2].action.rows.tolist()) == sorted(others)
-    assert found.entries[2].action.category == here
+    assert sorted(found.actions[2].rows.tolist()) == sorted(others)
+    assert found.actions[2].category == here
 
 
 def test_where_others_can_come_nobody_acts_before_they_have_said_who_they_are(
@@ -77,7 +77,7 @@ def test_where_others_can_come_nobody_acts_before_they_have_said_who_they_are(
             page.wait("!document.getElementById('dialog').open")
             page.key("x")
             wait_for(page, 1)
-    assert state(run).state.entries[0].by == "ann"
+    assert state(run).state.actions[0].by == "ann"
 
 
 @pytest.mark.parametrize("kind", ["flag", "reject"])
@@ -94,8 +94,8 @@ def test_of_many_images_those_that_somebody_changed_are_left_out(
     page.key("Enter")
     wait_for(page, 2)
     page.wait("document.getElementById('notification').textContent.includes('1 image skipped')")
-    entry = state(run).state.entries[1]
-    assert (entry.action.kind, sorted(entry.action.rows.tolist())) == ("create", sorted(others))
+    entry = state(run).state.actions[1]
+    assert (entry.kind, sorted(entry.rows.tolist())) == ("create", sorted(others))
 
 
 def test_a_merge_and_a_split_are_asked_again_with_what_was_answered(
@@ -138,7 +138,7 @@ def test_a_merge_and_a_split_are_asked_again_with_what_was_answered(
     page.run("document.querySelector('#dialog button.main').click(), true")
     wait_for(page, 4)
     found = state(run).state
-    assert (found.entries[3].action.kind, found.entries[3].action.category) == ("merge", here)
+    assert (found.actions[3].kind, found.actions[3].category) == ("merge", here)
     assert first in found.members(here) or found.category[first] == found.find("my part")
 
 
@@ -153,9 +153,9 @@ def test_a_question_that_was_asked_before_somebody_acted_is_refused(
     page.type(typed)
     review = Review(Run(run))
     if key == "n":
-        verbs.decide(review, "confirm", None, [review.state.paths[first]], by="ben")
+        review.act(verbs.decide, "confirm", None, [review.state.paths[first]], by="ben")
     else:
-        verbs.rename(review, here, "by ben", by="ben")
+        review.act(verbs.rename, here, "by ben", by="ben")
     wait_for(page, 1)
     page.key("Enter")
     page.wait("document.querySelector('#notification').classList.contains('error')")
@@ -164,6 +164,6 @@ def test_a_question_that_was_asked_before_somebody_acted_is_refused(
     else:
         page.wait("!document.getElementById('dialog').open")
     found = state(run).state
-    assert len(found.entries) == 1
+    assert len(found.actions) == 1
     assert key == "n" or found.records[here].name == "by ben"
     assert key == "r" or STATUSES[found.status[first]] == "confirmed"

@@ -51,7 +51,7 @@ def test_candidates_leave_the_order_of_the_mean_for_what_was_refused(tmp_path: P
     run = write_small(tmp_path / "run", ids=ids, names=("novel-001", "novel-002"), labeled=())
     run.write_array("embeddings", x.astype(np.float32))
     review = Review(run)
-    verbs.decide(review, "confirm", "novel-001", None)
+    review.act(verbs.decide, "confirm", "novel-001", None)
     search = Search(review)
     first = search.candidates(0)["rows"]
     assert kinds[first[:15]].tolist() == [0] * 15

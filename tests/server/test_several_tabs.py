@@ -63,7 +63,7 @@ def test_a_tab_behind_another_asks_for_nothing_until_it_is_shown_again(
         front.call("Page.bringToFront")
         behind.wait("document.visibilityState === 'hidden'")
         review = Review(Run(run))
-        verbs.decide(review, "reject", None, [review.state.paths[rows(front)[0]]], by="ben")
+        review.act(verbs.decide, "reject", None, [review.state.paths[rows(front)[0]]], by="ben")
         wait_for(front, 1)
         assert behind.run("document.body.dataset.seq") == "0"
         behind.call("Page.bringToFront")

@@ -269,7 +269,7 @@ class DiscoveredRun(Run):
         >>> {row.status for row in run.assignments if row.category == "novel-001"}
         {'confirmed'}
         """
-        verbs.decide(self.review, "confirm", category, images)
+        self.review.act(verbs.decide, "confirm", category, images)
 
     def reject(self, images: Iterable[str]) -> None:
         """Remove images from their category; they have none then.
@@ -286,7 +286,7 @@ class DiscoveredRun(Run):
         >>> next(row.category_id for row in run.assignments if row.path == photo)
         -1
         """
-        verbs.decide(self.review, "reject", None, images)
+        self.review.act(verbs.decide, "reject", None, images)
 
     def flag(self, images: Iterable[str]) -> None:
         """Mark images that somebody has looked at and is uncertain about.
@@ -303,7 +303,7 @@ class DiscoveredRun(Run):
         >>> [row.path for row in run.assignments if row.status == "flagged"] == [doubtful]
         True
         """
-        verbs.decide(self.review, "flag", None, images)
+        self.review.act(verbs.decide, "flag", None, images)
 
     def move(self, images: Iterable[str], to: Which) -> None:
         """Move images to another category, a new one if none has that name.
@@ -321,7 +321,7 @@ class DiscoveredRun(Run):
         >>> next(row.size for row in run.categories if row.category == "orange")
         1
         """
-        verbs.move(self.review, images, to)
+        self.review.act(verbs.move, images, to)
 
     def rename(self, category: Which, name: str) -> None:
         """Give a category another name.
@@ -339,7 +339,7 @@ class DiscoveredRun(Run):
         >>> sorted(row.category for row in run.categories)
         ['blue', 'green', 'novel-002', 'orange', 'red', 'teal']
         """
-        verbs.rename(self.review, category, name)
+        self.review.act(verbs.rename, category, name)
 
     def merge(self, categories: Which | Sequence[Which], into: Which | None = None) -> None:
         """Merge categories into one of them.
@@ -357,12 +357,15 @@ class DiscoveredRun(Run):
         >>> sorted(row.category for row in run.categories)
         ['blue', 'green', 'novel-002', 'red', 'teal']
         """
-        verbs.merge(self.review, categories, into)
+        self.review.act(verbs.merge, categories, into)
 
     def split(
         self, category: Which, parts: SupportsIndex | Mapping[str, Iterable[str]] = 2
     ) -> None:
-        """Split a category. The part with most of its given labels keeps its name and id.
+        """Split a category.
+
+        Of a number of parts, the one with most of the given labels keeps the name and id; images
+        that are not listed keep both if the parts are given.
 
         A given label holds until somebody decides about that image: labeled images that leave the
         category return to it in the next discovery (`shoal.refine`), unless they are confirmed. A
@@ -381,7 +384,7 @@ class DiscoveredRun(Run):
         >>> sorted(row.category for row in run.categories)
         ['blue', 'green', 'novel-002', 'novel-002 (2)', 'red', 'teal']
         """
-        split = verbs.split(self.review, category, parts).action
+        split = self.review.act(verbs.split, category, parts)
         n = len(labels_that_leave(self.review.state, split))
         if n:
             name = self.review.state.records[split.category].name

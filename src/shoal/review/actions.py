@@ -103,23 +103,17 @@ class Action:
     via: str = ""
     of: int = 0
     """The action that undo or redo refers to."""
+    seq: int = 0
+    """Its number in the log; 0 for an action that is not in a log yet."""
+    by: str = ""
+    at: str = ""
+    window: str = ""
+    """The page on which it was done; empty for Python and replayed actions."""
 
     @property
     def rows(self) -> Ints:
         """Rows of all images of the action."""
         return np.concatenate([np.zeros(0, np.int64), *(group.rows for group in self.groups)])
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Entry:
-    """An action in the log."""
-
-    seq: int
-    by: str
-    at: str
-    action: Action
-    window: str = ""
-    """The page on which it was done; empty for Python and replayed actions."""
 
 
 def assign(category: int, rows: Ints, via: str = "") -> Action:
@@ -160,9 +154,8 @@ def composed(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-def line_of(entry: Entry, paths: Sequence[str]) -> dict[str, object]:
-    """Return the line of an entry in the log; `paths` are those of all images."""
-    action = entry.action
+def line_of(action: Action, paths: Sequence[str]) -> dict[str, object]:
+    """Return the line of an action in the log; `paths` are those of all images."""
     groups = [
         {"category": group.category, "images": [paths[row] for row in group.rows.tolist()]}
         for group in action.groups
@@ -181,9 +174,9 @@ def line_of(entry: Entry, paths: Sequence[str]) -> dict[str, object]:
         "parts": parts,
         "images": groups[0]["images"] if groups else [],
     }
-    line = {"seq": entry.seq, "action": action.kind, "by": entry.by, "at": entry.at}
-    if entry.window:
-        line["window"] = entry.window
+    line = {"seq": action.seq, "action": action.kind, "by": action.by, "at": action.at}
+    if action.window:
+        line["window"] = action.window
     line |= {name: fields[name] for name in FIELDS[action.kind]}
     if action.via:
         line["via"] = action.via

@@ -114,7 +114,7 @@ def _labels(state: State, given: Ints) -> dict[str, int]:
 
 def _decided_category(state: State, row: int) -> int:
     """Return the category in which the last decision about an image put or confirmed it."""
-    action = state.entry(int(state.decided[row])).action
+    action = state.action(int(state.decided[row]))
     return state.today(next(group.category for group in action.groups if row in group.rows))
 
 

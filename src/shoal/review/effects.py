@@ -26,11 +26,18 @@ def prepare(state: State, action: Action, base: int | None = None) -> Change:
     """Return the change that an action would make now; raise if the action is not possible."""
     if np.bincount(action.rows).max(initial=0) > 1:
         raise UsageError("images: an image is listed twice")
+    if action.kind in ("assign", "refuse", "split") and not _has_images(action):
+        raise UsageError(f"{action.kind}: expected at least one image")
     change = EFFECTS[action.kind](state, action, state.seq + 1)
     _check_names(state, change)
     if base is not None:
         _check_base(state, change, action, base)
     return change
+
+
+def _has_images(action: Action) -> bool:
+    """Return whether there are groups, and each has images."""
+    return bool(action.groups) and all(len(group.rows) for group in action.groups)
 
 
 def _decide(state: State, action: Action, seq: int) -> Change:
@@ -95,10 +102,10 @@ def _rename(state: State, action: Action, seq: int) -> Change:
 
 
 def _merge(state: State, action: Action, seq: int) -> Change:
+    if not action.categories or action.category in action.categories:
+        raise UsageError("merge: expected categories other than the target")
     into = state.existing(action.category)
     others = {category: state.existing(category) for category in action.categories}
-    if not others or action.category in others:
-        raise UsageError("merge: expected categories other than the target")
     records: dict[int, Record | None] = {
         category: replace(old, merged_into=action.category, owner=seq)
         for category, old in others.items()
@@ -113,8 +120,6 @@ def _merge(state: State, action: Action, seq: int) -> Change:
 
 def _split(state: State, action: Action, seq: int) -> Change:
     source = state.existing(action.category)
-    if not action.groups:
-        raise UsageError(f"split: expected at least one part of {source.name}")
     if (state.category[action.rows] != action.category).any():
         raise Conflict(f"split: an image is no longer in {source.name}; try again")
     records: dict[int, Record | None] = {}
@@ -181,7 +186,7 @@ def _values(
 
 def _undo(state: State, action: Action, _seq: int) -> Change:
     of = action.of
-    undone = state.entry(of).action
+    undone = state.action(of)
     if of in state.undone:
         raise UsageError(f"action {of}: already undone")
     if undone.of:
@@ -204,7 +209,7 @@ def _undo(state: State, action: Action, _seq: int) -> Change:
 
 def _redo(state: State, action: Action, _seq: int) -> Change:
     of = action.of
-    undone = state.entry(of).action
+    undone = state.action(of)
     if of not in state.undone:
         raise UsageError(f"action {of}: not undone, so it cannot be redone")
     before = state.before(of)
@@ -233,7 +238,7 @@ EFFECTS: dict[str, Callable[[State, Action, int], Change]] = {
     "undo": _undo,
     "redo": _redo,
 }
-"""By kind of action, the function that returns its change as entry `seq`."""
+"""By kind of action, the function that returns its change as action `seq`."""
 
 
 def _check_names(state: State, change: Change) -> None:

@@ -6,6 +6,7 @@ N images.
 """
 
 from collections.abc import Sequence
+from typing import SupportsIndex
 
 import numpy as np
 
@@ -19,14 +20,14 @@ MAX_WITHOUT_TREE = 4_000
 """Maximum size of a category for which a tree is computed if the run has none."""
 
 
-def parts_of(run: Run, state: State, category: int, n_parts: int) -> list[Ints]:
+def parts_of(state: State, category: int, n_parts: SupportsIndex) -> list[Ints]:
     """Return the rows of a category in `n_parts` parts; the first part keeps the category."""
     rows = state.members(category)
-    if not 2 <= n_parts <= len(rows):
+    if n_parts not in range(2, len(rows) + 1):
         raise UsageError(
             f"parts: found {n_parts}, expected 2 to {len(rows)}, the number of its images"
         )
-    return labeled_first(state, category, cut(linkage_of(run, state, rows), rows, n_parts))
+    return labeled_first(state, category, cut(linkage_of(state, rows), rows, n_parts))
 
 
 def proposed_split(state: State, category: int) -> tuple[Ints, Ints] | None:
@@ -56,11 +57,12 @@ def labels_that_leave(state: State, split: Action) -> Ints:
     return rows
 
 
-def linkage_of(run: Run, state: State, rows: Ints) -> Ints:
+def linkage_of(state: State, rows: Ints) -> Ints:
     """Return (n - 1, 2) the merges among some images, lowest first.
 
     Numbers below n are positions in `rows`, n + i is the i-th merge.
     """
+    run = state.run
     if run.has("tree.npy"):
         return _induced(_merges(run, len(state)), rows, len(state))
     if not run.has("embeddings.npy") or len(rows) > MAX_WITHOUT_TREE:

@@ -29,7 +29,6 @@ from shoal.errors import DataError, UsageError
 from shoal.review.actions import (
     UNREADABLE,
     Action,
-    Entry,
     Group,
     assign,
     create,
@@ -46,7 +45,7 @@ from shoal.words import count
 
 def replay_review(
     source: Path, run: Run, *, by: str, ids: Mapping[int, int] | None = None
-) -> tuple[list[Entry], list[str]]:
+) -> tuple[list[Action], list[str]]:
     """Replay a review on a run, and write it as the review of that run.
 
     If `source` is the log of the run itself, it is first saved as review-1.jsonl, review-2.jsonl
@@ -65,8 +64,8 @@ def replay_review(
 
     Returns
     -------
-    entries : list of Entry
-        The entries of the new log.
+    actions : list of Action
+        The actions of the new log.
     problems : list of str
         What could not be applied.
     """
@@ -85,22 +84,22 @@ def replay_review(
         if is_same_file:
             log.backup("review")  # before the log is replaced
         write_review(log, state, by)
-    return state.entries, problems
+    return state.actions, problems
 
 
 def replay_onto(state: State, file: Path, ids: Mapping[int, int] | None = None) -> list[str]:
     """Apply the actions of a log to another state; return what could not be applied."""
     start, *lines = [*Log(file).read_new()] or [{}]
-    entries, problems = _actions_in_effect(lines, state)
-    replay = Replay(state, entries, ids)
+    actions, problems = _actions_in_effect(lines, state)
+    replay = Replay(state, actions, ids)
     try:
         replay.match_categories(start)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise DataError(
             f"{file}, line 1: categories: {UNREADABLE}; restore a copy of the file"
         ) from error
-    for entry in entries:
-        problems[entry.seq] = [*replay.apply(entry), *problems.get(entry.seq, [])]
+    for action in actions:
+        problems[action.seq] = [*replay.apply(action), *problems.get(action.seq, [])]
     return [
         f"{lines[seq - 1]['action']} by {lines[seq - 1]['by']} (action {seq}): {'; '.join(reasons)}"
         for seq, reasons in sorted(problems.items())
@@ -110,10 +109,10 @@ def replay_onto(state: State, file: Path, ids: Mapping[int, int] | None = None) 
 
 def _actions_in_effect(
     lines: Sequence[Line], state: State
-) -> tuple[list[Entry], dict[int, list[str]]]:
+) -> tuple[list[Action], dict[int, list[str]]]:
     """Return the actions that are not undone, with the rows of their images in this run, and
     problems by seq."""
-    entries: dict[int, Entry] = {}
+    actions: dict[int, Action] = {}
     undone: set[int] = set()
     problems: dict[int, list[str]] = {}
     missing: list[str] = []
@@ -137,23 +136,23 @@ def _actions_in_effect(
         elif action.kind == "redo":
             undone.discard(action.of)
         else:
-            entries[seq] = Entry(seq=seq, by=line["by"], at=line["at"], action=action)
+            actions[seq] = replace(action, seq=seq, by=line["by"], at=line["at"])
             if missing:
                 problems[seq] = [f"{count(len(missing), 'image')} not in this run"]
     for seq in undone:
-        entries.pop(seq, None)
+        actions.pop(seq, None)
         problems.pop(seq, None)
-    return [*entries.values()], problems
+    return [*actions.values()], problems
 
 
 class Replay:
     """Applies the actions of an old log to the state of a run.
 
-    "Old" categories are those in the log; `entries` are its actions that are not undone.
+    "Old" categories are those in the log; `actions` are those that are not undone.
     """
 
     def __init__(
-        self, state: State, entries: Sequence[Entry], ids: Mapping[int, int] | None
+        self, state: State, actions: Sequence[Action], ids: Mapping[int, int] | None
     ) -> None:
         self.state = state
         self.has_ids = ids is not None
@@ -167,16 +166,15 @@ class Replay:
         self.placed: dict[int, tuple[int, int]] = {}
         """By row, the action that last confirmed, moved or rejected the image, and the old category
         that the image is in at the end."""
-        self.entry = Entry(seq=0, by="", at="", action=Action(kind="start"))
-        """The entry being applied."""
+        self.action = Action(kind="start")
+        """The action being applied."""
         self.problems: list[str] = []
         """What of it could not be applied."""
-        for entry in entries:
-            self._collect(entry)
+        for action in actions:
+            self._collect(action)
 
-    def _collect(self, entry: Entry) -> None:
+    def _collect(self, action: Action) -> None:
         """Record the final names, merges and decisions."""
-        action = entry.action
         if action.kind in ("rename", "create"):
             self.named[action.category] = action.name
         elif action.kind == "merge":
@@ -189,9 +187,9 @@ class Replay:
                     # a split changes the category, not the decision
                     self.placed[row] = (self.placed[row][0], group.category)
             elif action.kind == "reject":
-                self.placed |= dict.fromkeys(rows, (entry.seq, NO_CATEGORY))
+                self.placed |= dict.fromkeys(rows, (action.seq, NO_CATEGORY))
             elif action.kind in ("confirm", "assign", "create"):
-                self.placed |= dict.fromkeys(rows, (entry.seq, group.category))
+                self.placed |= dict.fromkeys(rows, (action.seq, group.category))
 
     def match_categories(self, start: Line) -> None:
         """Match the categories of the old run, listed in the first line of its log."""
@@ -220,11 +218,10 @@ class Replay:
             if old not in self.ids and number not in self.ids.values() and not is_renamed:
                 self.ids[old] = number
 
-    def apply(self, entry: Entry) -> list[str]:
+    def apply(self, action: Action) -> list[str]:
         """Apply an old action; return what could not be applied."""
-        self.entry = entry
+        self.action = action
         self.problems = []
-        action = entry.action
         apply = {
             "confirm": self._place,
             "assign": self._place,
@@ -248,9 +245,11 @@ class Replay:
         return self.problems
 
     def _commit(self, action: Action) -> None:
-        """Apply an action to the state, with the author and time of the current entry."""
+        """Apply an action to the state, with the author and time of the current old one."""
         change = prepare(self.state, action)
-        self.state.commit(replace(self.entry, seq=self.state.seq + 1, action=action), change)
+        seq = self.state.seq + 1
+        action = replace(action, seq=seq, by=self.action.by, at=self.action.at)
+        self.state.commit(action, change)
 
     def _commit_group(self, kind: str, category: int, rows: Ints) -> None:
         """Apply an action about images and a category, unless there are no images."""
@@ -295,7 +294,7 @@ class Replay:
 
     def _last_decided(self, action: Action) -> Ints:
         """Return the images about which no later action decides."""
-        rows = [row for row in action.rows.tolist() if self.placed[row][0] == self.entry.seq]
+        rows = [row for row in action.rows.tolist() if self.placed[row][0] == self.action.seq]
         return np.array(rows, dtype=np.int64)
 
     def _flag(self, action: Action) -> None:

@@ -3,10 +3,12 @@
 import getpass
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from shoal.errors import DataError, UsageError
-from shoal.review.actions import Action, Entry, line_of, parse_action
+from shoal.review.actions import Action, line_of, parse_action
 from shoal.review.effects import prepare
 from shoal.review.log import FILE, Line, Log
 from shoal.review.state import State
@@ -43,7 +45,7 @@ class Review:
                 if not self.log.n_lines:
                     if line["action"] != "start" or line.get("format") != FORMAT:
                         raise self.log.damaged(f"expected the start of a log of format {FORMAT}")
-                    check_result(line, self.state, self.run)
+                    check_result(line, self.state)
                     continue
                 try:
                     apply_line(self.state, line)
@@ -53,18 +55,20 @@ class Review:
 
     def act(
         self,
-        make: Callable[[State], Action],
-        *,
+        make: Callable[..., Action],
+        *given: Any,
         by: str | None = None,
         base: int | None = None,
         window: str = "",
-    ) -> Entry:
+    ) -> Action:
         """Apply an action and write it to the log; on return it is on the disk.
 
         Parameters
         ----------
         make : callable
-            Takes the current state and returns the action.
+            Takes the current state and `given`, and returns the action.
+        *given
+            What it takes after the state.
         by : str, optional
             The person; the name of the account if not given.
         base : int, optional
@@ -78,43 +82,40 @@ class Review:
             if table_version(self.run) != self._table_version:
                 raise UsageError(f"{self.run.path}: the run was overwritten; open its review again")
             self.refresh()
-            action = make(self.state)
-            change = prepare(self.state, action, base)
             seq = self.state.seq + 1
-            entry = Entry(seq=seq, by=who, at=now(), action=action, window=window)
-            line = line_of(entry, self.state.paths)
+            action = make(self.state, *given)
+            action = replace(action, seq=seq, by=who, at=now(), window=window)
+            change = prepare(self.state, action, base)
+            line = line_of(action, self.state.paths)
             if self.log.n_lines:
                 self.log.append(line)
             else:  # no file, or one without a complete first line
                 self.log.write_new([start_line(self.state, who), line])
-            self.state.commit(entry, change)
-            return entry
+            self.state.commit(action, change)
+            return action
 
-    def undo(self, *, by: str | None = None, base: int | None = None) -> Entry:
-        """Undo the last action of a person; parameters as in `act`."""
-        return self._act_on_last("undo", by, base)
+    def undo(self, *, by: str | None = None) -> Action:
+        """Undo the last action of a person."""
+        return self.act(State.last_action, "undo", checked_who(by), by=by)
 
-    def redo(self, *, by: str | None = None, base: int | None = None) -> Entry:
-        """Redo the action that a person has undone last; parameters as in `act`."""
-        return self._act_on_last("redo", by, base)
-
-    def _act_on_last(self, kind: str, by: str | None, base: int | None) -> Entry:
-        who = checked_who(by)
-        return self.act(lambda state: state.last_action(kind, who), by=who, base=base)
+    def redo(self, *, by: str | None = None) -> Action:
+        """Redo the action that a person has undone last."""
+        return self.act(State.last_action, "redo", checked_who(by), by=by)
 
 
 def write_review(log: Log, state: State, by: str) -> None:
-    """Replace a locked log by the entries of a state."""
-    lines = [line_of(entry, state.paths) for entry in state.entries]
+    """Replace a locked log by the actions of a state."""
+    lines = [line_of(action, state.paths) for action in state.actions]
     log.write_new([start_line(state, by), *lines])
 
 
-def check_result(line: Line, state: State, run: Run) -> None:
+def check_result(line: Line, state: State) -> None:
     """Raise if the first line of a log describes another result than the run now holds."""
     if line.get("result") != state.checksum:
+        folder = state.run.path
         raise OtherResult(
-            f"{run.path / FILE}: was written for another result than {run.path} now holds; "
-            f"`shoal review {run.path}` replays it and lists what could not be applied"
+            f"{folder / FILE}: was written for another result than {folder} now holds; "
+            f"`shoal review {folder}` replays it and lists what could not be applied"
         )
 
 
@@ -123,17 +124,15 @@ def apply_line(state: State, line: Line) -> int:
 
     Raises UsageError if that is not possible, KeyError or TypeError if the line is damaged.
     """
-    action = parse_action(str(line["action"]), line, state.rows)
-    change = prepare(state, action)
-    entry = Entry(
+    action = replace(
+        parse_action(str(line["action"]), line, state.rows),
         seq=state.seq + 1,
         by=str(line["by"]),
         at=str(line["at"]),
-        action=action,
         window=str(line.get("window", "")),
     )
-    state.commit(entry, change)
-    return entry.seq
+    state.commit(action, prepare(state, action))
+    return action.seq
 
 
 def start_line(state: State, by: str) -> Line:

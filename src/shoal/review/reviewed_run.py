@@ -130,8 +130,8 @@ def reviewed_assignments(state: State) -> list[Assignment]:
     records = [state.records.get(number, NO_RECORD) for number in state.category.tolist()]
     second = zip(columns["second_category"], records, strict=True)
     decided = state.decided.tolist()
-    by = {0: ""} | {entry.seq: entry.by for entry in state.entries}
-    at = {0: ""} | {entry.seq: entry.at for entry in state.entries}
+    by = {0: ""} | {action.seq: action.by for action in state.actions}
+    at = {0: ""} | {action.seq: action.at for action in state.actions}
     columns |= {
         "path": state.paths,
         "category_id": state.category,

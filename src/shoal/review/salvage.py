@@ -29,7 +29,7 @@ def salvage(run: Run) -> tuple[list[str], Path | None]:
         with reading(log.file):
             content = log.file.read_bytes()
         state = State(run)
-        dropped = _apply_lines(content, state, run)
+        dropped = _apply_lines(content, state)
         if not dropped:
             return [], None
         copy = log.backup("review-damaged")
@@ -37,7 +37,7 @@ def salvage(run: Run) -> tuple[list[str], Path | None]:
     return dropped, copy
 
 
-def _apply_lines(content: bytes, state: State, run: Run) -> list[str]:
+def _apply_lines(content: bytes, state: State) -> list[str]:
     """Apply the lines of a log to the state, numbered anew; return those that cannot be."""
     dropped = []
     seq_of: dict[object, int] = {}  # the new number of each action
@@ -45,7 +45,7 @@ def _apply_lines(content: bytes, state: State, run: Run) -> list[str]:
         try:
             line = json.loads(text)
             if line["action"] == "start":
-                check_result(line, state, run)
+                check_result(line, state)
                 continue
             if "of" in line:
                 line["of"] = seq_of.get(line["of"], 0)  # 0 is no action

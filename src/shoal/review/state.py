@@ -13,7 +13,7 @@ import numpy as np
 
 from shoal.arrays import Bools, Floats, Ints
 from shoal.errors import UsageError
-from shoal.review.actions import Action, Entry, composed
+from shoal.review.actions import Action, composed
 from shoal.runs import NO_CATEGORY, Run, check_columns, damaged, read_assignment_columns
 from shoal.words import first_few
 
@@ -67,9 +67,10 @@ def by_category(ids: Ints, rows: Ints) -> dict[int, Ints]:
 
 
 class State:
-    """Images and categories of a run with the changes of its review, and the log's entries."""
+    """Images and categories of a run with the changes of its review, and the actions."""
 
     def __init__(self, run: Run) -> None:
+        self.run = run
         columns = read_assignment_columns(run.path)
         self.paths: list[str] = columns.pop("path")
         self.category_ids: Ints = columns.pop("category_id")
@@ -106,8 +107,8 @@ class State:
         """Notes on images, by row."""
         self.next_id = max([NO_CATEGORY, *self.records]) + 1
         """An id that no category has ever had."""
-        self.entries: list[Entry] = []
-        """All entries of the log; the one with seq i is entries[i - 1]."""
+        self.actions: list[Action] = []
+        """All actions of the log; the one with seq i is actions[i - 1]."""
         self.changes: list[Change] = []
         """What each of them changed."""
         self.undone: set[int] = set()
@@ -142,13 +143,13 @@ class State:
     @property
     def seq(self) -> int:
         """The number of the last action; 0 for none."""
-        return len(self.entries)
+        return len(self.actions)
 
-    def entry(self, seq: int) -> Entry:
-        """Return the entry with this number."""
+    def action(self, seq: int) -> Action:
+        """Return the action with this number."""
         if not 1 <= seq <= self.seq:
             raise UsageError(f"action {seq}: does not exist; the last action is {self.seq}")
-        return self.entries[seq - 1]
+        return self.actions[seq - 1]
 
     def before(self, seq: int) -> Change:
         """Return the values before an action other than undo and redo."""
@@ -156,20 +157,20 @@ class State:
 
     def last_done(self, by: str) -> int | None:
         """Return the last action of a person that is in effect; None without one."""
-        own = (entry for entry in reversed(self.entries) if entry.by == by)
-        done = (e.seq for e in own if not e.action.of and e.seq not in self.undone)
-        return next(done, None)
+        for action in reversed(self.actions):
+            if action.by == by and not action.of and action.seq not in self.undone:
+                return action.seq
+        return None
 
     def last_undone(self, by: str) -> int | None:
         """Return the action that a person has undone last and can redo.
 
         None if the person has undone nothing, or done something else since.
         """
-        for entry in reversed(self.entries):
-            of = entry.action.of
-            is_redone = of and of not in self.undone
-            if entry.by == by and entry.action.kind != "redo" and not is_redone:
-                return of or None
+        for action in reversed(self.actions):
+            is_redone = action.of and action.of not in self.undone
+            if action.by == by and action.kind != "redo" and not is_redone:
+                return action.of or None
         return None
 
     def last_action(self, kind: str, by: str) -> Action:
@@ -249,11 +250,10 @@ class State:
         part was given the old name, it is that part.
         """
         origin: dict[int, int] = {}  # of each part, the category that was split first
-        for entry in self.entries:
-            if entry.action.kind == "split":
-                source = entry.action.category
-                for group in entry.action.groups:
-                    origin[group.category] = origin.get(source, source)
+        for action in self.actions:
+            if action.kind == "split":
+                for group in action.groups:
+                    origin[group.category] = origin.get(action.category, action.category)
         by_name = {composed(record.name): number for number, record in self.categories.items()}
         named = {}
         for name, number in self.id_of.items():
@@ -267,18 +267,16 @@ class State:
         labels = self.columns["label_given"]
         return np.array([named.get(name, NO_CATEGORY) for name in labels], dtype=np.int64)
 
-    def commit(self, entry: Entry, change: Change) -> None:
-        """Add an entry with the change that `effects.prepare` returned for it."""
-        seq = entry.seq
-        assert seq == self.seq + 1
-        self.entries.append(entry)
+    def commit(self, action: Action, change: Change) -> None:
+        """Add an action with the change that `effects.prepare` returned for it."""
+        assert action.seq == self.seq + 1
+        self.actions.append(action)
         self.changes.append(change)
-        action = entry.action
         if action.kind == "undo":
             self.undone.add(action.of)
         else:
             self.undone.discard(action.of)
-            self._before[action.of or seq] = Change(
+            self._before[action.of or action.seq] = Change(
                 rows=change.rows,
                 values=self.images[:, change.rows],
                 records={category: self.records.get(category) for category in change.records},
@@ -304,8 +302,8 @@ class State:
         """Return a description of an action, e.g. 'merge by ann (action 3)'."""
         if seq < 1:
             return "the run"
-        entry = self.entry(seq)
-        return f"{entry.action.kind} by {entry.by} (action {seq})"
+        action = self.action(seq)
+        return f"{action.kind} by {action.by} (action {seq})"
 
 
 def _cannot_links(run: Run, state: State) -> dict[int, frozenset[int]]:

@@ -109,7 +109,7 @@ class PageHandlers:
             run = self.review.run
             state = self.review.state
             who = self._who(request.query_params.get("by"))
-            entries = state.entries[-page_data.MAX_ENTRIES :]
+            actions = state.actions[-page_data.MAX_ENTRIES :]
             facts = page_data.changes(self.review, state.seq, who) | {
                 "version": _version(run, self.originals.root),
                 "title": shown(run.path.resolve().name),
@@ -128,7 +128,7 @@ class PageHandlers:
                 "originals_missing": self.originals.missing,
                 "categories": page_data.categories(self.review),
                 "not_applied": [shown(text) for text in self.not_applied[: page_data.MAX_ENTRIES]],
-                "entries": [page_data.entry_fields(state, entry) for entry in entries],
+                "entries": [page_data.entry_fields(state, action) for action in actions],
             }
             return _json(facts)
 
@@ -249,9 +249,7 @@ class PageHandlers:
             raise UsageError("Enter your name first, with the button at the top.")
         window = str(body.get("window", ""))[:MAX_WINDOW]
         try:
-            self.review.act(
-                lambda state: requested_action(state, body, who), by=who, base=base, window=window
-            )
+            self.review.act(requested_action, body, who, by=who, base=base, window=window)
         except Conflict as error:
             news = page_data.changes(self.review, base, who)
             return _json({"error": str(error), **news}, 409)

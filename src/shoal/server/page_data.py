@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from shoal.boxes import split_name
-from shoal.review.actions import STATUSES, Entry
+from shoal.review.actions import STATUSES, Action
 from shoal.review.parts import proposed_split
 from shoal.review.review import Review
 from shoal.review.reviewed_run import names_today
@@ -97,7 +97,7 @@ def changes(review: Review, since: int, by: str) -> dict[str, object]:
         later = state.changes[since:]
         rows = np.unique(np.concatenate([Change().rows, *(change.rows for change in later)]))
         touched = {number for change in later for number in change.records}
-        new_entries = state.entries[since:][-MAX_ENTRIES:]
+        new_actions = state.actions[since:][-MAX_ENTRIES:]
         return {
             "seq": state.seq,
             "rows": rows.tolist(),
@@ -105,36 +105,35 @@ def changes(review: Review, since: int, by: str) -> dict[str, object]:
             "status": state.status[rows].tolist(),
             "categories": [category(n, state.records[n]) for n in touched if n in state.records],
             "gone": [number for number in touched if number not in state.records],
-            "entries": [entry_fields(state, entry) for entry in new_entries],
+            "entries": [entry_fields(state, action) for action in new_actions],
             "distinct": sorted(state.distinct),
             **{
-                kind: describe(state, state.entry(seq)) if seq else ""
+                kind: describe(state, state.action(seq)) if seq else ""
                 for kind, seq in last_actions.items()
             },
         }
 
 
-def entry_fields(state: State, entry: Entry) -> dict[str, object]:
+def entry_fields(state: State, action: Action) -> dict[str, object]:
     """Return an action for the history on the page, with an image and a category to show it by."""
-    target = entry.action
+    target = action
     while target.of:
-        target = state.entry(target.of).action
+        target = state.action(target.of)
     categories = [target.category, *target.categories, *(group.category for group in target.groups)]
     return {
         "row": int(target.rows[0]) if len(target.rows) else -1,
         "category": next((number for number in categories if number != NO_CATEGORY), NO_CATEGORY),
-        "seq": entry.seq,
-        "by": entry.by,
-        "at": entry.at,
-        "window": entry.window,
-        "action": entry.action.kind,
-        "words": describe(state, entry),
+        "seq": action.seq,
+        "by": action.by,
+        "at": action.at,
+        "window": action.window,
+        "action": action.kind,
+        "words": describe(state, action),
     }
 
 
-def describe(state: State, entry: Entry) -> str:
+def describe(state: State, action: Action) -> str:
     """Return a description of an action, with the current names of categories."""
-    action = entry.action
     kind = action.kind
     images = count(len(action.rows), "image")
     name = _name(state, action.category)
@@ -142,16 +141,16 @@ def describe(state: State, entry: Entry) -> str:
     homes = _names(state, [group.category for group in action.groups])
     match kind:
         case "assign":
-            return f"move {images}{_origin(state, entry)} to {name}"
+            return f"move {images}{_origin(state, action)} to {name}"
         case "create":
-            return f"new category {new_name} with {images}{_origin(state, entry)}"
+            return f"new category {new_name} with {images}{_origin(state, action)}"
         case "refuse":
             return f"refuse {images} for {name}"
         case "note":
             about = images if len(action.rows) else name
             return f"note on {about}: {shown(action.text, MAX_NAME) or 'none'}"
         case "rename":
-            old = state.before(entry.seq).records[action.category]
+            old = state.before(action.seq).records[action.category]
             assert old is not None
             return f"rename {shown(old.name, MAX_NAME)} to {new_name}"
         case "merge":
@@ -161,13 +160,13 @@ def describe(state: State, entry: Entry) -> str:
         case "split":
             return f"split {name} into {len(action.groups) + 1}"
         case "undo" | "redo":
-            return f"{kind} action {action.of}, {describe(state, state.entry(action.of))}"
+            return f"{kind} action {action.of}, {describe(state, state.action(action.of))}"
     return f"{kind} {images} of {homes}"
 
 
-def _origin(state: State, entry: Entry) -> str:
+def _origin(state: State, action: Action) -> str:
     """Return a description of where moved images came from; some may have been there before."""
-    before = np.unique(state.before(entry.seq).values[0]).tolist()
+    before = np.unique(state.before(action.seq).values[0]).tolist()
     return f" from {_names(state, before)}" if before else ""
 
 
@@ -194,7 +193,7 @@ def _image(state: State, row: int, names: dict[str, str]) -> dict[str, object]:
         return shown(names.get(original, original))
 
     decided = int(state.decided[row])
-    entry = state.entry(decided) if decided else None
+    action = state.action(decided) if decided else None
     path = state.paths[row]
     return {
         "row": row,
@@ -209,8 +208,8 @@ def _image(state: State, row: int, names: dict[str, str]) -> dict[str, object]:
         "similarity": _round(columns["nearest_known_similarity"][row]),
         "second": "" if state.is_second_rejected(row) else present_name("second_category"),
         "status": STATUSES[int(state.status[row])],
-        "by": entry.by if entry else "",
-        "at": entry.at if entry else "",
+        "by": action.by if action else "",
+        "at": action.at if action else "",
         "note": shown(state.notes.get(row, "")),
         "rejected": [_name(state, c) for c in sorted(state.rejected.get(row, ()))],
     }

@@ -63,10 +63,6 @@ def requested_action(state: State, request: Mapping[str, Any], who: str) -> Acti
     except (KeyError, TypeError) as error:
         raise UsageError(f"{kind[:40]}: {UNREADABLE} ({error})") from error
     _check_names(state, action)
-    if kind in ("assign", "refuse", "split") and not all(
-        len(group.rows) for group in action.groups
-    ):
-        raise UsageError(f"{kind}: expected at least one image")
     return action
 
 

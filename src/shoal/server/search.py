@@ -234,7 +234,7 @@ class Search:
         The first part keeps the category.
         """
         with self.review.lock:
-            parts = parts_of(self.review.run, self.review.state, category, n_parts)
+            parts = parts_of(self.review.state, category, n_parts)
         return {"parts": [part[np.argsort(self._position[part])].tolist() for part in parts]}
 
     @cached_property

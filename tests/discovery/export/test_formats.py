@@ -226,8 +226,8 @@ def test_split_and_rejected_images_are_exported_as_reviewed(run: Run, tmp_path: 
         replace(row, label_given=given.get(row.path, "")) for row in run.assignments
     )
     review = Review(Run(run.path))
-    verbs.split(review, "cat", {"lynx": ["x/1.png"]}, by="ann")
-    verbs.decide(review, "reject", None, ["y/2.png"], by="ann")
+    review.act(verbs.split, "cat", {"lynx": ["x/1.png"]}, by="ann")
+    review.act(verbs.decide, "reject", None, ["y/2.png"], by="ann")
     kept = export_run(ReviewedRun.open(run.path), "csv", tmp_path / "kept")
     assert [row["category"] for row in rows(kept.folder / "assignments.csv")] == [
         "lynx",
@@ -247,7 +247,7 @@ def test_split_and_rejected_images_are_exported_as_reviewed(run: Run, tmp_path: 
         ["cat"],
         None,
     ]
-    verbs.decide(review, "reject", None, ["y/1.png"], by="ann")
+    review.act(verbs.decide, "reject", None, ["y/1.png"], by="ann")
     again = export_run(ReviewedRun.open(run.path), "csv", tmp_path / "again")
     assert rows(again.folder / "assignments.csv")[1]["category"] == ""
 
@@ -276,8 +276,8 @@ def test_label_studio_has_predictions_and_annotations(run: Run, tmp_path: Path) 
     """z.png has no prediction: the move empties its predicted category, which is no longer a
     choice."""
     review = Review(Run(run.path))
-    verbs.move(review, ["y/1.png", "z.png"], "hot/cold", by="ann")
-    verbs.rename(review, "cat", "lynx", by="ann")
+    review.act(verbs.move, ["y/1.png", "z.png"], "hot/cold", by="ann")
+    review.act(verbs.rename, "cat", "lynx", by="ann")
     out = export_run(ReviewedRun.open(run.path), "labelstudio", tmp_path / "out").folder
     tasks = {
         task["data"]["path"]: task for task in json.loads((out / "tasks.json").read_text("utf-8"))

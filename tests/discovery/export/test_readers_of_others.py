@@ -83,9 +83,9 @@ def reviewed(tmp_path: Path) -> ReviewedRun:
         Image.new("RGB", (9, 9)).save(tmp_path / "photos" / row.path)
     run.note(root=str(tmp_path / "photos"), folders=["."])
     review = Review(run)
-    verbs.decide(review, "confirm", None, ["01.png"])
-    verbs.decide(review, "reject", None, ["02.png"])
-    verbs.move(review, ["05.png"], HOSTILE)
+    review.act(verbs.decide, "confirm", None, ["01.png"])
+    review.act(verbs.decide, "reject", None, ["02.png"])
+    review.act(verbs.move, ["05.png"], HOSTILE)
     return ReviewedRun.open(run.path)
 
 

@@ -130,9 +130,9 @@ def decisions(state: State) -> list[Action]:
     """Return the effective actions on single images."""
     kinds = ("confirm", "reject", "assign", "create")
     return [
-        entry.action
-        for entry in state.entries
-        if entry.action.kind in kinds and entry.seq not in state.undone
+        action
+        for action in state.actions
+        if action.kind in kinds and action.seq not in state.undone
     ]
 
 

@@ -38,7 +38,7 @@ def test_a_double_click_confirms_one_category(page: Page, run: Path) -> None:
     assert "confirmed as one. " in text(page, "#notification")
     click(page, "#undo", 2)  # two fast clicks undo two actions
     wait_for(page, before + 2)
-    assert [entry.action.kind for entry in state(run).state.entries[before:]] == [
+    assert [entry.kind for entry in state(run).state.actions[before:]] == [
         "confirm",
         "undo",
     ]
@@ -96,4 +96,4 @@ def test_a_name_of_a_part_stays_with_its_images_and_none_is_lost(page: Page, run
     wait_for(page, before + 1)
     found = state(run).state
     assert {int(row) for row in parts[at][1:]} <= set(found.members(found.find("mine")).tolist())
-    assert found.entries[-1].action.category == here
+    assert found.actions[-1].category == here

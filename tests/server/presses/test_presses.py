@@ -184,7 +184,7 @@ def test_a_split_is_made_only_as_it_is_shown(page: Page, run: Path) -> None:
     assert done(page) == before
     page.key("Enter")
     wait_for(page, before + 1)
-    assert len(state(run).state.entries[-1].action.groups) == 2
+    assert len(state(run).state.actions[-1].groups) == 2
     page.key("u")
     wait_for(page, before + 2)
     assert page.run("shoal.view.id") == here
@@ -224,7 +224,7 @@ def test_no_key_decides_right_after_somebody_else_has_moved_the_focus(
         "{ attributeFilter: ['data-seq'] }), true"
     )
     review = Review(Run(run))
-    verbs.decide(review, "reject", None, [review.state.paths[first]], by="ben")
+    review.act(verbs.decide, "reject", None, [review.state.paths[first]], by="ben")
     page.wait(f"Number(document.body.dataset.seq) > {before} && shoal.screen.since() < Infinity")
     assert page.run("shoal.grid.focused") == second
     assert page.run("shoal.screen.since() - window.drawn") >= 500
@@ -253,7 +253,7 @@ def test_a_key_is_not_about_what_somebody_else_has_put_in_its_place(page: Page, 
     page.key("f")
     page.key("x")
     review = Review(Run(run))
-    verbs.decide(review, "reject", None, [review.state.paths[second]], by="ben")
+    review.act(verbs.decide, "reject", None, [review.state.paths[second]], by="ben")
     wait_for(page, before + 1)
     let_through(page)
     page.wait(TOO_EARLY)

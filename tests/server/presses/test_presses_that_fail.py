@@ -30,8 +30,8 @@ DROPPED = "document.getElementById('notification').textContent.includes('were ig
 
 def last(run: Path, before: int) -> list[tuple[str, str, int]]:
     """Return reviewer, kind and number of images of all actions after `before`."""
-    entries = state(run).state.entries[before:]
-    return [(entry.by, entry.action.kind, len(entry.action.rows)) for entry in entries]
+    entries = state(run).state.actions[before:]
+    return [(entry.by, entry.kind, len(entry.rows)) for entry in entries]
 
 
 def at_start(page: Page, name: str) -> tuple[int, list[int]]:
@@ -113,13 +113,13 @@ def test_a_category_that_somebody_renamed_after_the_press_is_not_confirmed(
     hold_back(page, "/api/act")
     page.key("f")
     page.key("c")
-    verbs.rename(Review(Run(run)), page.run("shoal.view.id"), "four by ann", by="ann")
+    Review(Run(run)).act(verbs.rename, page.run("shoal.view.id"), "four by ann", by="ann")
     wait_for(page, before + 1)
     let_through(page)
     page.wait("document.getElementById('notification').textContent.includes('rename by ann')")
     page.settle()
     assert "confirmed" not in statuses(run, shown)
-    verbs.rename(Review(Run(run)), page.run("shoal.view.id"), "four", by="ann")
+    Review(Run(run)).act(verbs.rename, page.run("shoal.view.id"), "four", by="ann")
     wait_for(page, before + 2)
 
 
@@ -133,7 +133,7 @@ def test_a_question_is_open_at_once_and_takes_what_is_typed(page: Page, run: Pat
     page.key("Enter")
     let_through(page)
     wait_for(page, before + 2)
-    moved = state(run).state.entries[-1].action
+    moved = state(run).state.actions[-1]
     assert (moved.name, list(moved.rows)) == ("fire lily", [second])
     assert [kind for _, kind, _ in last(run, before)] == ["reject", "create"]
 
