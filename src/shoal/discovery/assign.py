@@ -46,7 +46,7 @@ from shoal.discovery.reporter import EMBEDDING, NOTE, SILENT, Reporter
 from shoal.distributed import in_lockstep
 from shoal.errors import DataError, UsageError
 from shoal.files import AnyPath
-from shoal.runs import DECIMALS, UNREADABLE, Assignment, Run, column, damaged, table_files
+from shoal.runs import DECIMALS, TABLE, UNREADABLE, Assignment, Run, column, damaged
 from shoal.words import count, first_few
 
 OUTLIER_SHARE = 0.01
@@ -114,9 +114,7 @@ class Assigner:
         self._mixed_probability = np.array([row.mixed_probability for row in categories])  # (K,)
         scores = np.array(column(rows, "outlier_score"))
         if np.isnan(scores).any():
-            raise damaged(
-                table_files(run.path)[0], "outlier_score: an image has none, expected a number"
-            )
+            raise damaged(run.path / TABLE, "outlier_score: an image has none, expected a number")
         self.threshold = float(np.quantile(scores, 1 - outlier_share))
         found_ids = [category.category_id for category in Run(run.path).categories]
         self._created_by_review = [

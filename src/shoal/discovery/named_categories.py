@@ -154,7 +154,7 @@ def write_categories(
     run: Run, named: NamedCategories, discovery: Discovery, shift: ShiftSettings
 ) -> None:
     """Write the tables, embeddings, tree, estimate of K, calibration and shifts of a run."""
-    run.write_assignments(assignment_rows(named), len(named.names))
+    run.write_assignments(assignment_rows(named))
     run.write_categories(category_rows(named, discovery.embeddings))
     run.write_array("embeddings", discovery.embeddings)
     for name, array in (("shifted", discovery.shifted), ("tree", discovery.linkage)):

@@ -22,7 +22,7 @@ from shoal.files import make_folder, write_text
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
 from shoal.review.decisions import COUNTED_BY
-from shoal.runs import MIXED_FROM, RESULTS, UNCERTAIN_BELOW, Run, column, thumbnail_files
+from shoal.runs import MIXED_FROM, RESULTS, THUMBNAILS, UNCERTAIN_BELOW, Run, column
 from shoal.text import shown
 from shoal.training.model import TaskShape
 from shoal.words import count, doubt_labels, first_few, interval_in_words, is_wide, plural, span
@@ -128,7 +128,7 @@ def write_result_run(
     config = replace(settings, train=result.name == TRAINED)
     other.start(config, seed=settings.seed, **{name: origin[name] for name in names})
     result.write(other, settings)
-    for part in (*(file.name for file in thumbnail_files(run.path)), "skipped.csv"):
+    for part in (THUMBNAILS, "skipped.csv"):
         if run.has(part):
             run.share(part, other)
     labels = result.named.labels

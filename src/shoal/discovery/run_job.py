@@ -43,7 +43,7 @@ from shoal.encoders.weights import digest_weights
 from shoal.errors import DataError, Diverged, ShoalError, UsageError
 from shoal.methods.clusters import Representation, to_numpy
 from shoal.methods.trunk import Trunk
-from shoal.runs import Run, Skip, check_not_held, damaged, drop_thumbnails, locked
+from shoal.runs import THUMBNAILS, Run, Skip, check_not_held, damaged, locked
 from shoal.settings import differences
 from shoal.training.tokens import TokenCollector
 from shoal.words import count, first_few, plural
@@ -326,9 +326,9 @@ def _embed(job: Job, pixels: Pixels, encoder: Encoder) -> EmbeddedImages:
     else:
         embeddings = _embed_frozen(job, encoder, pixels, trunk)
         write_array("embeddings", key, to_numpy(embeddings))
-    if not run.has_thumbnails:
+    if not run.has(THUMBNAILS):
         with job.reporter.progress("making thumbnails"):
-            run.write_thumbnails(make_thumbnails(pixels), len(pixels))
+            run.write_thumbnails(make_thumbnails(pixels))
     frozen = Representation(embeddings=embeddings, embed=lambda others: embed(others, encoder))
     return EmbeddedImages(collection=collection, pixels=pixels, frozen=frozen, trunk=trunk)
 
@@ -343,8 +343,7 @@ def _record_inputs(run: Run, pixels: Pixels, encoder: Encoder) -> None:
     recorded = run.provenance.get("made_from")
     if recorded is None:
         # A run interrupted before this record may have left files made from other inputs.
-        run.drop("frozen.npy")
-        drop_thumbnails(run.path)
+        run.drop("frozen.npy", THUMBNAILS)
         run.note(made_from=inputs | {"engine": encoder.engine})
         return
     changed = [f"the {what}" for what, digest in inputs.items() if recorded.get(what) != digest]

@@ -2,9 +2,8 @@
 
 import base64
 from collections.abc import Iterable
-from contextlib import closing
 
-from shoal.runs import Run, Thumbnails
+from shoal.runs import THUMBNAILS, Run, Thumbnails
 
 STARTS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
 
@@ -20,14 +19,14 @@ def data_uri(image: bytes) -> str:
 def data_uris(run: Run, rows: Iterable[int], budget: int) -> dict[int, str]:
     """Return the thumbnails of the first `rows` that fit into `budget` bytes, as data URIs."""
     uri_of: dict[int, str] = {}
-    with closing(Thumbnails(run.path)) as thumbnails:
-        if not thumbnails.files:
-            return {}
-        for row in dict.fromkeys(rows):
-            uri = data_uri(thumbnails.read([row])[0])
-            budget -= len(uri)
-            if budget < 0:
-                break
-            if uri:
-                uri_of[row] = uri
+    if not run.has(THUMBNAILS):
+        return uri_of
+    thumbnails = Thumbnails(run.path)
+    for row in dict.fromkeys(rows):
+        uri = data_uri(thumbnails.read([row])[0])
+        budget -= len(uri)
+        if budget < 0:
+            break
+        if uri:
+            uri_of[row] = uri
     return uri_of

@@ -12,7 +12,7 @@ from shoal.review.actions import Action, line_of, parse_action
 from shoal.review.effects import prepare
 from shoal.review.log import FILE, Line, Log
 from shoal.review.state import State
-from shoal.runs import Run, reading, table_files
+from shoal.runs import TABLE, Run, reading
 from shoal.text import shown
 
 FORMAT = 1
@@ -160,7 +160,7 @@ def start_line(state: State, by: str) -> Line:
 
 def table_version(run: Run) -> int:
     """Return the time of the table of images, which changes when it is written."""
-    file = table_files(run.path)[-1]
+    file = run.path / TABLE
     with reading(file):
         return file.stat().st_mtime_ns
 

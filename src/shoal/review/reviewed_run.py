@@ -28,8 +28,8 @@ from shoal.runs import (
     Run,
     column,
     read_vectors,
+    to_rows,
 )
-from shoal.runs.assignment_table import PartRows
 
 N_EXEMPLARS = 5
 
@@ -71,7 +71,7 @@ class ReviewedRun(Run):
             return None
 
     @cached_property
-    def assignments(self) -> Sequence[Assignment]:
+    def assignments(self) -> list[Assignment]:
         """A row per image, in the order of the embeddings."""
         if self.review is None:
             return Run(self.path).assignments
@@ -144,7 +144,7 @@ def reviewed_assignments(state: State) -> list[Assignment]:
         "classified_by": [by[seq] for seq in decided],
         "classified_at": [at[seq] for seq in decided],
     }
-    return list(PartRows(columns))
+    return to_rows(Assignment, columns)
 
 
 def reviewed_categories(state: State) -> list[Category]:

@@ -14,7 +14,15 @@ import numpy as np
 from shoal.arrays import Bools, Floats, Ints
 from shoal.errors import UsageError
 from shoal.review.actions import Action, composed
-from shoal.runs import NO_CATEGORY, Run, check_columns, damaged, read_assignment_columns
+from shoal.runs import (
+    NO_CATEGORY,
+    TABLE,
+    Assignment,
+    Run,
+    check_columns,
+    damaged,
+    read_columns,
+)
 from shoal.words import first_few
 
 Pair = tuple[int, int]
@@ -71,7 +79,7 @@ class State:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        columns = read_assignment_columns(run.path)
+        columns = read_columns(Assignment, run.path / TABLE)
         self.paths: list[str] = columns.pop("path")
         self.category_ids: Ints = columns.pop("category_id")
         """(N,) the category found by the run, -1 for none."""

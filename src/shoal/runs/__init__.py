@@ -3,32 +3,31 @@
 Imports no torch.
 """
 
-from shoal.runs.assignment_table import (
-    NO_CATEGORY,
-    check_columns,
-    column,
-    read_assignment_columns,
-    table_files,
-    write_parquet,
-)
 from shoal.runs.lock import LOCK, check_not_held, locked, locked_file
-from shoal.runs.rows import (
+from shoal.runs.run import COMPARED, PARTS, RESULTS, Run, environment
+from shoal.runs.run_files import damaged, read_arrays, read_vectors, reading
+from shoal.runs.tables import (
     DECIMALS,
     MIXED_FROM,
+    NO_CATEGORY,
+    TABLE,
     UNCERTAIN_BELOW,
     UNREADABLE,
     Assignment,
     Category,
     Skip,
+    check_columns,
+    column,
     csv_text,
     has_boxes,
+    read_columns,
     read_rows,
     to_csv,
+    to_rows,
     write_csv,
+    write_parquet,
 )
-from shoal.runs.run import COMPARED, PARTS, RESULTS, Run, environment
-from shoal.runs.run_files import damaged, read_arrays, read_vectors, reading
-from shoal.runs.thumbnails import Thumbnails, drop_thumbnails, thumbnail_files
+from shoal.runs.thumbnails import THUMBNAILS, Thumbnails
 
 __all__ = [
     "COMPARED",
@@ -38,6 +37,8 @@ __all__ = [
     "NO_CATEGORY",
     "PARTS",
     "RESULTS",
+    "TABLE",
+    "THUMBNAILS",
     "UNCERTAIN_BELOW",
     "UNREADABLE",
     "Assignment",
@@ -50,19 +51,17 @@ __all__ = [
     "column",
     "csv_text",
     "damaged",
-    "drop_thumbnails",
     "environment",
     "has_boxes",
     "locked",
     "locked_file",
     "read_arrays",
-    "read_assignment_columns",
+    "read_columns",
     "read_rows",
     "read_vectors",
     "reading",
-    "table_files",
-    "thumbnail_files",
     "to_csv",
+    "to_rows",
     "write_csv",
     "write_parquet",
 ]

@@ -28,10 +28,6 @@ labels), compare.html, and a run of each method in methods/.
 A trained run has two results. One is used; the other is a separate run in the folder frozen/ or
 trained/.
 
-A run of more than a million images has assignments-00000-of-00010.parquet and so on instead of
-assignments.csv, and thumbnails-00000-of-00010.zip and so on instead of thumbnails.zip, with a
-million images in each; embeddings.npy and shifted.npy are then float16, otherwise float32.
-
 Rows of arrays, assignments and thumbnails are the same images in the same order. Each file is
 written completely or not at all. While a process writes to the folder there is a run.lock. A run is
 finished when provenance.json has `finished`; a finished run is overwritten only on request.
@@ -45,8 +41,7 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -57,17 +52,7 @@ import numpy as np
 
 from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, make_folder, open_no_follow, write_text, writing
-from shoal.runs import file_parts
-from shoal.runs.assignment_table import (
-    BLOCK_ROWS,
-    TABLE_PARTS,
-    check_agreement,
-    count_assignments,
-    read_assignments,
-    write_assignments,
-)
 from shoal.runs.lock import LOCK, check_not_held
-from shoal.runs.rows import Assignment, Category, Skip, read_rows, to_csv
 from shoal.runs.run_files import (
     read_array,
     read_object,
@@ -76,12 +61,19 @@ from shoal.runs.run_files import (
     read_settings_as,
     read_vectors,
 )
-from shoal.runs.thumbnails import (
-    THUMBNAIL_PARTS,
-    Thumbnails,
-    thumbnail_files,
-    write_thumbnails,
+from shoal.runs.tables import (
+    TABLE,
+    Assignment,
+    Category,
+    Skip,
+    check_agreement,
+    read_columns,
+    read_rows,
+    to_csv,
+    write_csv,
+    write_parquet,
 )
+from shoal.runs.thumbnails import THUMBNAILS, Thumbnails, write_thumbnails
 from shoal.settings import Settings, dump_settings
 from shoal.text import shown
 
@@ -105,9 +97,9 @@ PARTS = (
     "shifted.npy",
     "frozen.npy",
     "tree.npy",
-    "thumbnails.zip",
+    THUMBNAILS,
     "report.html",
-    "assignments.csv",
+    TABLE,
     "assignments.parquet",
     "categories.csv",
     "skipped.csv",
@@ -122,8 +114,6 @@ PARTS = (
     "compare.html",
     SNAPSHOTS,
     "events.out.tfevents.*",  # for TensorBoard
-    TABLE_PARTS,
-    THUMBNAIL_PARTS,
 )
 """Patterns of the files of a run; `force` removes only these."""
 
@@ -146,10 +136,6 @@ RECORDED_PACKAGES = (
     *("shoal", "torch", "openvino", "numpy", "scipy", "scikit-learn", "pillow", "transformers"),
 )
 """Packages whose versions are recorded in provenance.json."""
-
-UNIT_ROWS = ("embeddings", "shifted")
-"""Arrays that are stored as float16 in large runs. Not frozen.npy: a resumed run must read the same
-bytes."""
 
 
 class Run:
@@ -232,9 +218,9 @@ class Run:
         return read_objects(file) if file.exists() else []
 
     @property
-    def assignments(self) -> Sequence[Assignment]:
+    def assignments(self) -> list[Assignment]:
         """A row per image, in the order of the embeddings."""
-        return read_assignments(self.path)
+        return read_rows(Assignment, self.path / TABLE)
 
     @property
     def categories(self) -> list[Category]:
@@ -276,17 +262,12 @@ class Run:
 
     def embeddings(self) -> np.ndarray[Any, Any]:
         """Map embeddings.npy into memory: (N, D), finite, a row per assignment."""
-        return read_vectors(self.path / "embeddings.npy", count_assignments(self.path))
+        ids = read_columns(Assignment, self.path / TABLE, ["category_id"])["category_id"]
+        return read_vectors(self.path / "embeddings.npy", len(ids))
 
     def thumbnails(self, rows: Iterable[int]) -> list[bytes]:
         """Return the thumbnails of some rows."""
-        with closing(Thumbnails(self.path)) as thumbnails:
-            return thumbnails.read(list(rows))
-
-    @property
-    def has_thumbnails(self) -> bool:
-        """Whether the run has thumbnails, with all parts."""
-        return bool(thumbnail_files(self.path))
+        return Thumbnails(self.path).read(list(rows))
 
     @classmethod
     def create(cls, path: Path | str, *, force: bool = False) -> Self:
@@ -433,16 +414,11 @@ class Run:
         with writing(path), open(path, "a", encoding="utf-8", opener=open_no_follow) as file:
             file.write(f"{_now()}  {shown(text)}\n")
 
-    def write_assignments(self, rows: Iterable[Assignment], n_rows: int | None = None) -> None:
-        """Write assignments.csv and, with pyarrow, assignments.parquet; more than a million rows
-        only as parts in Parquet.
-
-        An iterator needs its number of rows, `n_rows`.
-        """
-        if n_rows is None:
-            rows = list(rows)
-            n_rows = len(rows)
-        write_assignments(self.path, rows, n_rows)
+    def write_assignments(self, rows: Iterable[Assignment]) -> None:
+        """Write assignments.csv and, with pyarrow, assignments.parquet."""
+        listed = list(rows)
+        write_parquet(listed, self.path / "assignments.parquet")
+        write_csv(Assignment, listed, self.path / TABLE)
 
     def write_categories(self, rows: Iterable[Category]) -> None:
         """Write categories.csv."""
@@ -453,24 +429,15 @@ class Run:
         write_text(self.path / "skipped.csv", to_csv(Skip, [*rows]))
 
     def write_array(self, name: str, array: np.ndarray[Any, Any]) -> None:
-        """Write `<name>.npy`; embeddings of more than a million images as float16, in blocks."""
+        """Write `<name>.npy`, in blocks."""
         with atomic_file(self.path / f"{name}.npy") as file:
-            if name in UNIT_ROWS and len(array) > file_parts.PART_ROWS:
-                header = {"descr": "<f2", "fortran_order": False, "shape": array.shape}
-                np.lib.format.write_array_header_1_0(file, header)
-                for start in range(0, len(array), BLOCK_ROWS):
-                    file.write(array[start : start + BLOCK_ROWS].astype("<f2").tobytes())
-                return
             # Not the file itself: NumPy would use the file descriptor and lose the errno of a
             # full disk.
             np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)
 
-    def write_thumbnails(self, images: Iterable[bytes], n_images: int | None = None) -> None:
-        """Write thumbnails.zip: a small WebP, PNG or JPEG per row, in row order.
-
-        `n_images` is needed to write more than a million in parts.
-        """
-        write_thumbnails(self.path, images, n_images)
+    def write_thumbnails(self, images: Iterable[bytes]) -> None:
+        """Write thumbnails.zip: a small WebP, PNG or JPEG per row, in row order."""
+        write_thumbnails(self.path, images)
 
 
 def _now() -> str:

@@ -4,8 +4,6 @@ People edit them and disks damage them, so every error names the file, the line 
 `reading` converts exceptions to such errors.
 """
 
-import csv
-import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +17,7 @@ from shoal.arrays import DAMAGED, archive_arrays, each_row, name_rows
 from shoal.errors import DataError, UsageError
 from shoal.settings import Settings, from_dict, show
 
-CAUSES = (*DAMAGED, LookupError, TypeError, RecursionError, csv.Error, yaml.YAMLError)
+CAUSES = (*DAMAGED, LookupError, TypeError, RecursionError, yaml.YAMLError)
 """What the readers of these formats raise for damaged files."""
 
 
@@ -121,22 +119,3 @@ def read_arrays(file: Path) -> dict[str, np.ndarray[Any, Any]]:
     """Read the arrays of an npz."""
     with reading(file), np.load(file, allow_pickle=False) as archive:
         return archive_arrays(archive)
-
-
-def split_table(text: str, file: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Return the header of a CSV table and its rows, each with its first line number."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows: list[tuple[int, list[str]]] = []
-    line = 1
-    try:
-        for row in reader:
-            if row:
-                rows.append((line, row))
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise damaged(file, f"not valid CSV ({error})", line) from error
-    header = rows.pop(0)[1] if rows else []
-    for line, row in rows:
-        if len(row) != len(header):
-            raise damaged(file, f"found {len(row)} cells where the header has {len(header)}", line)
-    return header, rows

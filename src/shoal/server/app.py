@@ -122,7 +122,7 @@ class PageHandlers:
                 "csrf": self.access.csrf,
                 "read_only": self.access.is_read_only,
                 "has": {
-                    "thumbnails": bool(self.thumbnails.files),
+                    "thumbnails": self.thumbnails.file.is_file(),
                     "originals": self.originals.is_available,
                 },
                 "originals_missing": self.originals.missing,
@@ -146,7 +146,7 @@ class PageHandlers:
         """Return some thumbnails in one response; `sharp` asks for larger ones, in pixels."""
         rows = self._rows(request)
         side = number(request.query_params.get("sharp", "0"))
-        if side or not self.thumbnails.files:
+        if side or not self.thumbnails.file.is_file():
             smallest, largest = SHARP_SIDES
             images = [self._sharp(row, min(max(side, smallest), largest)) for row in rows]
         else:

@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.boxes import Box, split_file, split_name
 from shoal.errors import DataError
-from shoal.runs import Run
+from shoal.runs import THUMBNAILS, Run
 from shoal.text import shown
 
 MAX_SIDE = 2048
@@ -51,7 +51,7 @@ class Originals:
 
     def __init__(self, run: Run, paths: Sequence[str], images: Path | None = None) -> None:
         self.paths = paths
-        self._has_thumbnails = run.has_thumbnails
+        self._has_thumbnails = run.has(THUMBNAILS)
         self.get = lru_cache(maxsize=256)(self._get)
         self._zooming = threading.Lock()
         self.find: Callable[[str], str] | None = None

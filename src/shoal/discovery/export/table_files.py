@@ -25,7 +25,7 @@ def to_tables(job: ExportJob) -> None:
     """Write assignments.csv, categories.csv and, if pyarrow is installed, assignments.parquet."""
     write_csv(Assignment, job.rows, job.out / "assignments.csv")
     write_text(job.out / "categories.csv", to_csv(Category, job.categories))
-    write_parquet(job.out, job.rows, len(job.rows))
+    write_parquet(job.rows, job.out / "assignments.parquet")
 
 
 def to_spreadsheets(job: ExportJob) -> None:

@@ -24,7 +24,7 @@ from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.methods.clusters import Discovery
 from shoal.review.decisions import COUNTED_BY
 from shoal.review.whitening import whitened
-from shoal.runs.assignment_table import NO_CATEGORY
+from shoal.runs import NO_CATEGORY
 
 LABELED_WEIGHT = 5.0
 """Weight of a labeled image for its category, if an undecided one has 1."""

@@ -29,7 +29,7 @@ from shoal.review.log import FILE
 from shoal.review.replay import replay_onto, replay_review
 from shoal.review.review import Review, checked_who
 from shoal.review.state import State
-from shoal.runs import Run, read_assignment_columns
+from shoal.runs import TABLE, Assignment, Run, read_columns
 from shoal.words import count, first_few
 
 MAX_LISTED = 5
@@ -85,7 +85,7 @@ class Refinement:
     def images(self, *, allow_missing: bool = False) -> Collection:
         """Return the images of the reviewed run, without labels, from their original location."""
         root = str(self.run.provenance.get("root") or "")
-        paths = read_assignment_columns(self.run.path, ["path"])["path"]
+        paths = read_columns(Assignment, self.run.path / TABLE, ["path"])["path"]
         if is_stored_source(root):
             stored = read_collection(root, False, allow_missing=allow_missing)
             return stored.subset(np.isin(stored.names, paths))
@@ -110,7 +110,7 @@ class Refinement:
             images = self.images(allow_missing=source.allow_missing)
         else:
             images = source.read()
-        paths = set(read_assignment_columns(self.run.path, ["path"])["path"])
+        paths = set(read_columns(Assignment, self.run.path / TABLE, ["path"])["path"])
         missing = paths - set(images.names)
         most = len(paths) - 1 if source.allow_missing else max(1, MAX_ABSENT_SHARE * len(paths))
         if len(missing) > most:

@@ -1,4 +1,7 @@
-"""The rows of a run's tables, written to and read from CSV."""
+"""The tables of a run: their rows, written to and read from CSV.
+
+People may edit one table and not the other: `check_columns` reports inconsistencies.
+"""
 
 import csv
 import dataclasses
@@ -6,14 +9,24 @@ import io
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
+from statistics import mode
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 
+from shoal.arrays import UNLABELED
 from shoal.boxes import BOX_COLUMNS, Box, split_name
 from shoal.files import atomic_file
-from shoal.runs.run_files import damaged, read_text, split_table
+from shoal.runs.run_files import damaged, read_array, read_text
 from shoal.settings import TYPE_NAMES
+
+TABLE = "assignments.csv"
+
+NO_CATEGORY = UNLABELED
+"""The category id of an image without a category."""
+
+BLOCK_ROWS = 65_536
+"""Rows of a Parquet table in memory at a time."""
 
 UNCERTAIN_BELOW = 0.5
 """An image is uncertain if its confidence is below this."""
@@ -151,33 +164,81 @@ def _cell(value: object) -> str:
     return str(value)
 
 
+def write_parquet(rows: Sequence[Assignment], file: Path) -> None:
+    """Write rows as a Parquet table, in blocks; nothing without pyarrow."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        return
+    hints = get_type_hints(Assignment)
+    fields = [(name, pyarrow.from_numpy_dtype(hint)) for name, hint in hints.items()]
+    box_names: list[str] = []
+    if has_boxes(rows):
+        box_names += BOX_COLUMNS
+    fields += [(name, pyarrow.int64()) for name in box_names]
+    schema = pyarrow.schema(fields)
+    with atomic_file(file) as out, pyarrow.parquet.ParquetWriter(out, schema) as writer:
+        for start in range(0, len(rows), BLOCK_ROWS):
+            block = rows[start : start + BLOCK_ROWS]
+            columns = {name: column(block, name) for name in hints}
+            for name in box_names:
+                columns[name] = [getattr(row.box, name, None) for row in block]
+            writer.write_table(pyarrow.table(columns, schema))
+
+
+def column(rows: Iterable[Row], name: str) -> list[Any]:
+    """Return (N,) one column of rows."""
+    return [getattr(row, name) for row in rows]
+
+
 def read_rows(kind: type[Row], file: Path) -> list[Row]:
     """Read the rows of a CSV table; additional columns are ignored."""
-    columns = read_columns(kind, file)
+    return to_rows(kind, read_columns(kind, file))
+
+
+def to_rows(kind: type[Row], columns: Columns) -> list[Row]:
+    """Return columns as rows."""
     values = [each.tolist() if isinstance(each, np.ndarray) else each for each in columns.values()]
     return [kind(**dict(zip(columns, row, strict=True))) for row in zip(*values, strict=True)]
 
 
 def read_columns(kind: type[Row], file: Path, names: Sequence[str] | None = None) -> Columns:
     """Read all or some columns of a CSV table."""
-    header, rows = split_table(read_text(file), file)
     hints = get_type_hints(kind)
+    lines = _lines(file)
+    _, header = next(lines, (1, []))
     if missing := set(hints) - set(header):
         raise damaged(file, f"no column {', '.join(sorted(missing))}", 1)
-    columns: Columns = {}
-    for name in names or hints:
-        hint = hints[name]
-        at = header.index(name)
-        values = []
-        for line, row in rows:
+    columns: Columns = {name: [] for name in names or hints}
+    wanted = [(header.index(name), hints[name], values) for name, values in columns.items()]
+    for line, row in lines:
+        if len(row) != len(header):
+            raise damaged(file, f"found {len(row)} cells where the header has {len(header)}", line)
+        for at, hint, values in wanted:
             try:
                 values.append(_parse(hint, row[at]))
             except (ValueError, KeyError):
                 expected = TYPE_NAMES.get(hint, "a JSON list of texts")
-                reason = f"{name}: found {row[at][:40]!r}, expected {expected}"
+                reason = f"{header[at]}: found {row[at][:40]!r}, expected {expected}"
                 raise damaged(file, reason, line) from None
-        columns[name] = np.array(values, hint) if hint in (bool, int, float) else values
+    for name, values in columns.items():
+        if hints[name] in (bool, int, float):
+            columns[name] = np.array(values, hints[name])
     return columns
+
+
+def _lines(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a CSV table, each with its first line number."""
+    reader = csv.reader(io.StringIO(read_text(file), newline=""), strict=True)
+    line = 1
+    try:
+        for row in reader:
+            if row:
+                yield line, row
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise damaged(file, f"not valid CSV ({error})", line) from error
 
 
 def _parse(hint: Any, cell: str) -> str | bool | float | tuple[str, ...]:
@@ -194,3 +255,44 @@ def _parse(hint: Any, cell: str) -> str | bool | float | tuple[str, ...]:
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError(cell)
     return tuple(texts)
+
+
+def check_agreement(folder: Path) -> None:
+    """Refuse a run whose tables contradict each other or its embeddings."""
+    if (folder / TABLE).is_file():
+        columns = read_columns(Assignment, folder / TABLE, ("path", "category_id", "category"))
+        numbers = columns["category_id"].tolist()
+        check_columns(folder, columns["path"], numbers, columns["category"])
+
+
+def check_columns(
+    folder: Path, paths: Sequence[str], numbers: Sequence[int], names: Sequence[str]
+) -> None:
+    """Check paths, category ids and names that were read already."""
+    file = folder / TABLE
+    if len(set(paths)) < len(paths):
+        raise damaged(file, f"two rows have the path {mode(paths)!r}")
+    if (folder / "categories.csv").is_file():
+        known = _checked_categories(folder / "categories.csv")
+        for number, name in dict.fromkeys(zip(numbers, names, strict=True)):
+            expected = known.get(number)
+            if number != NO_CATEGORY and name != expected:
+                reason = f"category {number} is {name!r}, but in categories.csv {expected!r}"
+                raise damaged(file, reason)
+    if (folder / "embeddings.npy").is_file():
+        shape = read_array(folder / "embeddings.npy").shape
+        if shape[:1] != (len(paths),):
+            raise damaged(file, f"found {len(paths):,} rows, but embeddings.npy has {shape}")
+
+
+def _checked_categories(file: Path) -> dict[int, str]:
+    """Return the name of each id; refuse duplicate ids and known categories after novel ones."""
+    names: dict[int, str] = {}
+    is_novel = False
+    for line, category in enumerate(read_rows(Category, file), start=2):
+        number = category.category_id
+        if number < 0 or number in names or (is_novel and not category.is_novel):
+            raise damaged(file, f"found id {number} at this position", line)
+        names[number] = category.category
+        is_novel = category.is_novel
+    return names
