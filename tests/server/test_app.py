@@ -99,23 +99,6 @@ def test_every_kind_of_action(server: Served) -> None:
     ]
 
 
-def test_names_that_differ_only_in_case_are_refused(server: Served) -> None:
-    assert server.act("create", rows=[9], name="Gull")[0] == 400
-    assert server.act("rename", category=3, name="GULL")[0] == 400
-    parts = [{"images": [3], "name": "sea-gull"}, {"images": [7], "name": "Sea Gull"}]
-    assert server.act("split", category=3, parts=parts)[0] == 400
-    assert server.act("rename", category=0, name="Gull")[0] == 200  # its own name in another case
-
-
-def test_the_log_says_which_images_were_found_by_growing(server: Served, run: Run) -> None:
-    status, answer = server.act("assign", rows=[2, 3], category=2, via="grow")
-    assert status == 200, answer
-    lines = [json.loads(line) for line in (run.path / "review.jsonl").read_text().splitlines()]
-    assert lines[1]["via"] == "grow"
-    assert server.act("assign", rows=[4], category=2, via="magic")[0] == 400
-    assert server.act("split", category=2, parts=[])[0] == 400
-
-
 def test_what_somebody_else_changed_meanwhile_is_refused_and_told(server: Served) -> None:
     server.act("reject", rows=[6], by="bob")
     status, answer = server.act("confirm", rows=[6, 7], base=0)

@@ -1,5 +1,6 @@
 """`shoal review`: the page on which people review the result of a run."""
 
+import contextlib
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -70,13 +71,14 @@ def review(
     listening = bind(host, port)
     access = Access(host=host, port=listening.getsockname()[1], is_read_only=read_only)
 
-    def started() -> None:
-        facts = {
-            "url": access.url,
-            "run": str(run),
-            "read_only": read_only,
-            "not_applied": not_applied,
-        }
+    facts = {
+        "url": access.url,
+        "run": str(run),
+        "read_only": read_only,
+        "not_applied": not_applied,
+    }
+    # Requests wait in the socket until the server runs.
+    with contextlib.suppress(KeyboardInterrupt), redirect_page(access.local_url) as page:
         result(access.url, facts, as_json=json)
         if not access.is_loopback:
             may = "see everything" if read_only else "change the review"
@@ -89,9 +91,7 @@ def review(
             log("note: no browser found; open the address in one")
         saved = "" if read_only else "; every action is saved immediately"
         log(f"Ctrl-C ends the server{saved}")
-
-    with redirect_page(access.local_url) as page:
-        serve(opened_review, access, listening, started, originals, not_applied)
+        serve(opened_review, access, listening, originals)
     log(f"next: shoal export {shlex.quote(str(run))} --to imagefolder --out sorted/")
 
 

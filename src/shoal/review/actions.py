@@ -11,8 +11,7 @@ first line, seq 0, describes the run. Images are given by path, categories by id
     flag     groups: [{category, images}]    a person is uncertain; category -1 for images without
     refuse   category, images                they do not belong to a category they are not in, and
                                              stay where they are
-    assign   category, images                moves images to a category; `via` is "grow" if the
-                                             category was grown, so that not each image was seen
+    assign   category, images                moves images to a category
     create   category, name, images          a new category with a new id
     rename   category, name                  the name must be unique
     merge    categories, into                moves the images of `categories` to `into`
@@ -69,7 +68,7 @@ FIELDS = {
     "undo": ("of",),
     "redo": ("of",),
 }
-"""The fields of each kind of action, except `via`, in the order in which they are written."""
+"""The fields of each kind of action, in the order in which they are written."""
 
 KINDS = tuple(FIELDS)
 
@@ -100,7 +99,6 @@ class Action:
     """The categories of merge (without the target) and distinct."""
     name: str = ""
     text: str = ""
-    via: str = ""
     of: int = 0
     """The action that undo or redo refers to."""
     seq: int = 0
@@ -116,10 +114,10 @@ class Action:
         return np.concatenate([np.zeros(0, np.int64), *(group.rows for group in self.groups)])
 
 
-def assign(category: int, rows: Ints, via: str = "") -> Action:
+def assign(category: int, rows: Ints) -> Action:
     """Return the action that moves images to a category."""
     group = Group(category=category, rows=rows)
-    return Action(kind="assign", category=category, groups=(group,), via=via)
+    return Action(kind="assign", category=category, groups=(group,))
 
 
 def create(category: int, name: str, rows: Ints) -> Action:
@@ -178,8 +176,6 @@ def line_of(action: Action, paths: Sequence[str]) -> dict[str, object]:
     if action.window:
         line["window"] = action.window
     line |= {name: fields[name] for name in FIELDS[action.kind]}
-    if action.via:
-        line["via"] = action.via
     return line
 
 
@@ -192,9 +188,6 @@ def parse_action(kind: str, fields: Mapping[str, Any], find_rows: FindRows) -> A
     if kind not in FIELDS:
         raise UsageError(f"action: found {kind[:40]!r}, expected one of {', '.join(KINDS)}")
     found = {name: fields[name] for name in FIELDS[kind]}
-    via = fields.get("via", "") if kind == "assign" else ""
-    if via not in ("", "grow"):
-        raise UsageError("via: expected 'grow' or nothing")
     category = _whole(found.get("category", found.get("into", NO_CATEGORY)))
     groups = []
     if "images" in found:
@@ -210,7 +203,6 @@ def parse_action(kind: str, fields: Mapping[str, Any], find_rows: FindRows) -> A
         categories=tuple(map(_whole, found.get("categories", []))),
         name=checked_name(found["name"]) if "name" in found else "",
         text=checked_note(found.get("text", "")),
-        via=via,
         of=_whole(found.get("of", 0)),
     )
 

@@ -1,6 +1,6 @@
 """Compute the change that an action makes, or raise if it is impossible; the state is not modified.
 
-An action is refused with a `Conflict` if somebody else changed one of its images or categories
+An action is refused if somebody else changed one of its images or categories
 after `base`, the last action that its author had seen. An action can be undone only if no later
 action in effect depends on it.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from shoal.arrays import Ints
 from shoal.errors import UsageError
 from shoal.review.actions import CONFIRMED, FLAGGED, MOVED, REJECTED, Action
-from shoal.review.state import Change, Conflict, Record, State
+from shoal.review.state import Change, Record, State
 from shoal.runs import NO_CATEGORY
 
 STATUS_OF = {"confirm": CONFIRMED, "reject": REJECTED, "flag": FLAGGED}
@@ -47,7 +47,7 @@ def _decide(state: State, action: Action, seq: int) -> Change:
             state.existing(group.category)
         if (state.category[group.rows] != group.category).any():
             name = state.name(group.category)
-            raise Conflict(
+            raise UsageError(
                 f"{action.kind}: an image is no longer in {name}; check it and try again"
             )
     values = _values(state, action.rows, seq, status=STATUS_OF[action.kind])
@@ -61,7 +61,7 @@ def _refuse(state: State, action: Action, seq: int) -> Change:
     """Return the change of refuse: rule out a category for images that are not in it."""
     name = state.existing(action.category).name
     if (state.category[action.rows] == action.category).any():
-        raise Conflict(f"refuse: an image is in {name} now; reject it instead")
+        raise UsageError(f"refuse: an image is in {name} now; reject it instead")
     values = _values(state, action.rows, seq)
     return Change(rows=action.rows, values=values, rejected=_rejected(state, action))
 
@@ -121,7 +121,7 @@ def _merge(state: State, action: Action, seq: int) -> Change:
 def _split(state: State, action: Action, seq: int) -> Change:
     source = state.existing(action.category)
     if (state.category[action.rows] != action.category).any():
-        raise Conflict(f"split: an image is no longer in {source.name}; try again")
+        raise UsageError(f"split: an image is no longer in {source.name}; try again")
     records: dict[int, Record | None] = {}
     for part in action.groups:
         is_named = not is_numbered_part(part.name, source.name)
@@ -162,7 +162,7 @@ def _note(state: State, action: Action, seq: int) -> Change:
 def _new(state: State, category: int, name: str, seq: int, *, is_named: bool = True) -> Record:
     """Return the record of a new category; a very large id can only come from an edited log."""
     if category in state.records or not 0 <= category <= state.next_id + len(state):
-        raise Conflict(f"category {category}: expected an id near {state.next_id}, the next one")
+        raise UsageError(f"category {category}: expected an id near {state.next_id}, the next one")
     return Record(name, is_novel=True, is_named=is_named, owner=seq)
 
 
@@ -193,7 +193,7 @@ def _undo(state: State, action: Action, _seq: int) -> Change:
         raise UsageError(f"action {of}: an undo or redo cannot be undone")
     change = state.before(of)
     if any(state.notes[row] != undone.text for row in change.notes):
-        raise Conflict(f"undo of {state.describe(of)}: a note has changed since")
+        raise UsageError(f"undo of {state.describe(of)}: a note has changed since")
     # A category that the undo removes may contain images that were moved there later.
     removed = [category for category, record in change.records.items() if record is None]
     is_inside = np.isin(state.category, removed)
@@ -201,7 +201,7 @@ def _undo(state: State, action: Action, _seq: int) -> Change:
     later = np.concatenate([state.owner[change.rows], state.owner[is_inside], owners])
     last = int(later.max(initial=of))
     if last > of:
-        raise Conflict(
+        raise UsageError(
             f"undo of {state.describe(of)}: {state.describe(last)} depends on it; undo that first"
         )
     return change
@@ -219,7 +219,9 @@ def _redo(state: State, action: Action, _seq: int) -> Change:
         and all(state.records.get(c) == record for c, record in before.records.items())
     )
     if not is_same:
-        raise Conflict(f"redo of {state.describe(of)}: its images or categories have changed since")
+        raise UsageError(
+            f"redo of {state.describe(of)}: its images or categories have changed since"
+        )
     return EFFECTS[undone.kind](state, undone, of)
 
 
@@ -255,7 +257,7 @@ def _check_names(state: State, change: Change) -> None:
 def _check_base(state: State, change: Change, action: Action, base: int) -> None:
     """Refuse an action if its images or categories were changed after `base`."""
     if base > state.seq:  # somebody replaced the log with an older copy
-        raise Conflict(
+        raise UsageError(
             f"{action.kind}: the page has seen action {base}, but the last one is {state.seq}; "
             "reload the page"
         )
@@ -271,7 +273,7 @@ def _check_base(state: State, change: Change, action: Action, base: int) -> None
                 change.records.keys() >= {*pair} for pair in state.distinct & later.distinct.keys()
             )
         ):
-            raise Conflict(
+            raise UsageError(
                 f"{action.kind}: {state.describe(seq)} changed this in the meantime; check it and "
                 "try again"
             )

@@ -311,7 +311,7 @@ class Replay:
             target = self._match_or_create(old)
             placed = rows[olds == old]
             if action.kind != "confirm":
-                self._commit(assign(target, placed, action.via))
+                self._commit(assign(target, placed))
                 continue
             self._commit_group("assign", target, placed[self.state.category[placed] != target])
             self._commit_group("confirm", target, placed)

@@ -29,10 +29,6 @@ Pair = tuple[int, int]
 """Two categories, the lower id first."""
 
 
-class Conflict(UsageError):
-    """An action that conflicts with one of somebody else in the meantime."""
-
-
 @dataclass(frozen=True, slots=True)
 class Record:
     """The present state of a category."""
@@ -222,10 +218,10 @@ class State:
         """Return the record of a category; refuse one that does not exist or was merged."""
         record = self.records.get(category)
         if record is None:
-            raise Conflict(f"category {category}: does not exist")
+            raise UsageError(f"category {category}: does not exist")
         if record.merged_into is not None:
             into = self.name(record.merged_into)
-            raise Conflict(f"{record.name}: was merged into {into} (action {record.owner})")
+            raise UsageError(f"{record.name}: was merged into {into} (action {record.owner})")
         return record
 
     def name(self, category: int) -> str:

@@ -14,7 +14,7 @@ from shoal.arrays import Ints
 from shoal.errors import UnknownName, UsageError
 from shoal.review.actions import PREDICTED, Action, Group, assign, checked_name, create
 from shoal.review.parts import labeled_first, parts_of, proposed_split
-from shoal.review.state import Conflict, State, by_category
+from shoal.review.state import State, by_category
 from shoal.runs import NO_CATEGORY
 
 Which = str | SupportsIndex
@@ -64,7 +64,7 @@ def decision(state: State, kind: str, rows: Ints) -> Action:
     if not groups:
         raise UsageError(f"{kind}: there is no image left to {kind}")
     if kind != "flag" and groups[0].category == NO_CATEGORY:
-        raise Conflict(f"{kind}: an image has no category; move it to one first")
+        raise UsageError(f"{kind}: an image has no category; move it to one first")
     return Action(kind=kind, groups=groups)
 
 

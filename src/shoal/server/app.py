@@ -5,27 +5,33 @@ import hashlib
 import json
 import mimetypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import QueryParams
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
+from shoal.arrays import Ints
 from shoal.errors import ShoalError, UsageError
-from shoal.review.actions import STATUSES
+from shoal.review.actions import STATUSES, UNREADABLE, Action, parse_action
+from shoal.review.effects import STATUS_OF
 from shoal.review.review import Review, checked_who, table_version
-from shoal.review.state import Conflict
+from shoal.review.state import State
+from shoal.review.verbs import decision
 from shoal.runs import UNCERTAIN_BELOW, Run, Thumbnails
 from shoal.server import page_data
-from shoal.server.guard import Access, Guard
-from shoal.server.map_positions import MapPositions
+from shoal.server.guard import Access, guarded
 from shoal.server.pictures import MAX_SIDE, SHARP_SIDES, Originals, packed
-from shoal.server.requests import number, requested_action, row_numbers
 from shoal.server.search import Search
 from shoal.text import shown
 
@@ -38,6 +44,12 @@ POLL_S = 0.2
 MAX_TARGETS = 12
 """Maximum number of likely categories for some images."""
 
+MAX_ROWS = 256
+"""Maximum number of images per request."""
+
+Find = Callable[[QueryParams], object]
+"""A function from a query to an answer in JSON."""
+
 MAX_WINDOW = 40
 """Maximum number of characters in the name of a page."""
 
@@ -45,9 +57,13 @@ MAX_WINDOW = 40
 CACHED = {"cache-control": "private, max-age=31536000, immutable"}
 
 
-def make_app(handlers: "PageHandlers") -> Guard:
+def make_app(handlers: "PageHandlers") -> ASGIApp:
     """Return the application, behind its guard."""
     mimetypes.add_type("text/javascript", ".js")  # programs on Windows may have changed it
+
+    def answer(find: Find) -> Callable[[Request], Response]:
+        return lambda request: _json(find(request.query_params))
+
     routes = [
         Route("/", handlers.page),
         # theme.css is that of the report
@@ -57,40 +73,43 @@ def make_app(handlers: "PageHandlers") -> Guard:
         ),
         Route("/thumbnails", handlers.pictures),
         Route("/image/{row}", handlers.original),
-        Route("/api/run", handlers.about),
         Route("/api/columns", handlers.columns),
-        Route("/api/images", handlers.images),
-        Route("/api/boxes", handlers.boxes),
-        Route("/api/similar", handlers.similar),
-        Route("/api/near-duplicates", handlers.near_duplicates),
-        Route("/api/candidates", handlers.candidates),
-        Route("/api/merges", handlers.merges),
-        Route("/api/tree", handlers.tree),
-        Route("/api/targets", handlers.targets),
-        Route("/api/parts", handlers.parts),
-        Route("/api/paths", handlers.paths),
-        Route("/api/map", handlers.map),
         Route("/api/changes", handlers.changes),
         Route("/api/act", handlers.act, methods=["POST"]),
+        *(Route(f"/api/{name}", answer(find)) for name, find in handlers.finds().items()),
     ]
     app = Starlette(routes=routes, exception_handlers={ShoalError: _bad_request})
-    return Guard(app, handlers.access)
+    return guarded(app, handlers.access)
 
 
 class PageHandlers:
     """The handlers of all routes; Starlette runs those that are not async in threads."""
 
-    def __init__(
-        self, review: Review, access: Access, originals: Originals, not_applied: Sequence[str]
-    ) -> None:
+    def __init__(self, review: Review, access: Access, originals: Originals) -> None:
         self.review = review
         self.access = access
-        self.not_applied = not_applied
         self.thumbnails = Thumbnails(review.run.path)
         self.originals = originals
         self.search = Search(review)
-        self.positions = MapPositions(self.search)
         threading.Thread(target=self._prepare, daemon=True).start()
+
+    def finds(self) -> dict[str, Find]:
+        """Return by name what the page can ask for, as functions of the query."""
+        search = self.search
+        return {
+            "run": self.about,
+            "images": lambda query: page_data.images(self.review, self._rows(query)),
+            "boxes": lambda query: self.originals.boxes(self._row(query.get("row"))),
+            "similar": lambda query: search.similar(self._row(query.get("row"))),
+            "near-duplicates": lambda _: search.near_duplicates(),
+            "candidates": lambda query: search.candidates(self._category(query)),
+            "merges": lambda _: search.merges(),
+            "tree": lambda _: search.tree(),
+            "targets": lambda query: search.targets(self._rows(query))[:MAX_TARGETS],
+            "parts": lambda query: search.parts(self._category(query), number(query.get("parts"))),
+            "paths": lambda query: search.paths(query.get("text", "")),
+            "map": lambda query: search.layout(query.get("layout", "")),
+        }
 
     def _prepare(self) -> None:
         """Compute what the page and the first action need while the browser loads the page."""
@@ -102,15 +121,15 @@ class PageHandlers:
         page = files("shoal.server") / "page" / "index.html"
         return Response(page.read_bytes(), media_type="text/html")
 
-    def about(self, request: Request) -> Response:
+    def about(self, query: QueryParams) -> dict[str, object]:
         """Return what the page needs before it draws anything."""
         with self.review.lock:
             self.review.refresh()
             run = self.review.run
             state = self.review.state
-            who = self._who(request.query_params.get("by"))
+            who = self._who(query.get("by"))
             actions = state.actions[-page_data.MAX_ENTRIES :]
-            facts = page_data.changes(self.review, state.seq, who) | {
+            return page_data.changes(self.review, state.seq, who) | {
                 "version": _version(run, self.originals.root),
                 "title": shown(run.path.resolve().name),
                 "n_images": len(state),
@@ -127,10 +146,8 @@ class PageHandlers:
                 },
                 "originals_missing": self.originals.missing,
                 "categories": page_data.categories(self.review),
-                "not_applied": [shown(text) for text in self.not_applied[: page_data.MAX_ENTRIES]],
                 "entries": [page_data.entry_fields(state, action) for action in actions],
             }
-            return _json(facts)
 
     def columns(self, _request: Request) -> Response:
         """Return the number of the last action (4 bytes) and the columns of all images."""
@@ -138,13 +155,9 @@ class PageHandlers:
             head = self.review.state.seq.to_bytes(4, "little")
             return _binary(head + page_data.columns(self.review))
 
-    def images(self, request: Request) -> Response:
-        """Return the details of some images."""
-        return _json(page_data.images(self.review, self._rows(request)))
-
     def pictures(self, request: Request) -> Response:
         """Return some thumbnails in one response; `sharp` asks for larger ones, in pixels."""
-        rows = self._rows(request)
+        rows = self._rows(request.query_params)
         side = number(request.query_params.get("sharp", "0"))
         if side or not self.thumbnails.file.is_file():
             smallest, largest = SHARP_SIDES
@@ -171,53 +184,9 @@ class PageHandlers:
             image = self.originals.get(row, MAX_SIDE, is_around)
         return Response(image, media_type="image/jpeg", headers=CACHED)
 
-    def boxes(self, request: Request) -> Response:
-        """Return the boxes of the image that a box is in, and the size of that image."""
-        row = self._row(request.query_params.get("row", ""))
-        size, boxes = self.originals.boxes(row)
-        return _json({"size": size, "boxes": [[other, *box] for other, box in boxes.items()]})
-
-    def similar(self, request: Request) -> Response:
-        """Return the images most similar to one."""
-        return _json(self.search.similar(self._row(request.query_params.get("row", ""))))
-
-    def near_duplicates(self, _request: Request) -> Response:
-        """Return images that look almost the same as another one of their category."""
-        return _json(self.search.near_duplicates())
-
-    def candidates(self, request: Request) -> Response:
-        """Return images that may belong to a category."""
-        return _json(self.search.candidates(self._category(request)))
-
-    def merges(self, _request: Request) -> Response:
-        """Return pairs of categories that may be the same."""
-        return _json(self.search.merges())
-
-    def tree(self, _request: Request) -> Response:
-        """Return the tree of categories."""
-        return _json(self.search.tree())
-
-    def targets(self, request: Request) -> Response:
-        """Return the categories that some images most likely belong to."""
-        rows = self._rows(request)
-        return _json(self.search.targets(rows)[:MAX_TARGETS] if rows else [])
-
-    def parts(self, request: Request) -> Response:
-        """Return the parts into which a category can be split."""
-        n_parts = number(request.query_params.get("parts", ""))
-        return _json(self.search.parts(self._category(request), n_parts))
-
-    def paths(self, request: Request) -> Response:
-        """Return the images whose path contains a text."""
-        return _json(self.search.paths(request.query_params.get("text", "")))
-
-    def map(self, request: Request) -> Response:
-        """Return the positions of a sample of images on the map, by `layout` or the best known."""
-        return _json(self.positions.layout(request.query_params.get("layout", "")))
-
     async def changes(self, request: Request) -> Response:
         """Return what changed after action `since`; wait for a change unless `now` is given."""
-        since = number(request.query_params.get("since", ""))
+        since = number(request.query_params.get("since"))
         clock = asyncio.get_running_loop().time
         until = clock()
         if "now" not in request.query_params:
@@ -250,7 +219,7 @@ class PageHandlers:
         window = str(body.get("window", ""))[:MAX_WINDOW]
         try:
             self.review.act(requested_action, body, who, by=who, base=base, window=window)
-        except Conflict as error:
+        except UsageError as error:  # perhaps because of what others have done
             news = page_data.changes(self.review, base, who)
             return _json({"error": str(error), **news}, 409)
         return _json(page_data.changes(self.review, base, who))
@@ -261,20 +230,69 @@ class PageHandlers:
             return ""
         return checked_who(str(by) if by else None)
 
-    def _rows(self, request: Request) -> list[int]:
-        return row_numbers(request.query_params.get("rows", ""), len(self.review.state))
+    def _rows(self, query: QueryParams) -> list[int]:
+        """Return the rows of a query such as '3,5,8'."""
+        parts = query.get("rows", "").split(",")
+        if len(parts) > MAX_ROWS:
+            raise UsageError(f"rows: expected up to {MAX_ROWS} numbers")
+        return [self._row(part) for part in parts if part]
 
-    def _row(self, text: str) -> int:
-        rows = row_numbers(text, len(self.review.state))
-        if len(rows) != 1:
-            raise UsageError("row: expected one number")
-        return rows[0]
+    def _row(self, text: str | None) -> int:
+        row = number(text)
+        n_images = len(self.review.state)
+        if not 0 <= row < n_images:
+            raise UsageError(f"row: found {row}, expected 0 to {n_images - 1}")
+        return row
 
-    def _category(self, request: Request) -> int:
-        category = number(request.query_params.get("category", ""))
-        if category not in self.review.state.categories:
-            raise UsageError(f"category {category}: does not exist")
+    def _category(self, query: QueryParams) -> int:
+        category = number(query.get("category"))
+        self.review.state.existing(category)
         return category
+
+
+def number(text: str | None) -> int:
+    """Return the integer of a query."""
+    try:
+        return int(text or "")
+    except ValueError as error:
+        raise UsageError(f"found {str(text)[:20]!r}, expected an integer") from error
+
+
+def requested_action(state: State, request: Mapping[str, Any], who: str) -> Action:
+    """Return the action that the page requests.
+
+    An undo or redo without `of` is of the last action of the person `who`.
+
+    A request has the fields of a log line, with rows instead of paths. Groups and the ids of new
+    categories are added here, because they depend on the current state.
+    """
+    kind = str(request.get("action"))
+    if kind in ("undo", "redo") and "of" not in request:
+        return state.last_action(kind, who)
+    fields = dict(request)
+    try:
+        if kind in STATUS_OF:
+            return decision(state, kind, _images(state, request["images"]))
+        if kind == "create":
+            fields["category"] = state.next_id
+        if kind == "split":
+            fields["parts"] = [
+                {**part, "category": number}
+                for number, part in enumerate(request["parts"], start=state.next_id)
+            ]
+        return parse_action(kind, fields, partial(_images, state))
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{kind[:40]}: {UNREADABLE} ({error})") from error
+
+
+def _images(state: State, images: object) -> Ints:
+    """Return the rows of a list of numbers."""
+    n_images = len(state)
+    if not isinstance(images, list) or not all(
+        type(row) is int and 0 <= row < n_images for row in images
+    ):
+        raise UsageError(f"images: expected numbers from 0 to {n_images - 1}")
+    return np.array(images, dtype=np.int64)
 
 
 def _bad_request(_request: Request, error: Exception) -> Response:

@@ -102,15 +102,10 @@ class Access:
         return [name.casefold() for name in names]
 
 
-class Guard:
-    """ASGI middleware that refuses requests and adds security headers to every response."""
+def guarded(app: ASGIApp, access: Access) -> ASGIApp:
+    """Return an application that refuses requests and adds security headers to every response."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self.app = app
-        self.access = access
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
+    async def handle(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
 
@@ -121,43 +116,43 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        response = self._response(Request(scope))
-        if response is None:
-            await self.app(scope, receive, send_with_headers)
-        else:
-            await response(scope, receive, send_with_headers)
+        inside = _response(Request(scope), access) or app
+        await inside(scope, receive, send_with_headers)
 
-    def _response(self, request: Request) -> Response | None:
-        """Return a refusal, or the cookie for a browser with the token; None if allowed."""
-        headers = request.headers
-        try:
-            is_ours = self.access.knows_host(_name_and_port(headers.get("host", ""))[0])
-        except ValueError:
-            is_ours = False
-        if not is_ours:
-            return PlainTextResponse("This is not the name of this machine.", 421)
-        is_page = request.scope["path"] == "/"
-        token = request.query_params.get("token", "")
-        if is_page and request.method == "GET" and _is_equal(token, self.access.token):
-            return _set_cookie(request, token)
-        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_page:
-            return _forbidden("Requests from other sites are refused.")
-        if not _is_equal(request.cookies.get(_cookie_name(request), ""), self.access.token):
-            return _forbidden(OPEN_ADDRESS)
-        if request.method in ("GET", "HEAD"):
-            return None
-        if headers.get("origin") != f"http://{headers['host']}":
-            return _forbidden("Changes must come from this page.")
-        if not _is_equal(headers.get("x-shoal-csrf", ""), self.access.csrf):
-            return _forbidden("The page belongs to an earlier server; reload it.")
-        if self.access.is_read_only:
-            return _forbidden("This review is read-only.")
-        # The HTTP server reads no more than this header says.
-        length = headers.get("content-length", "0")
-        is_unknown = "transfer-encoding" in headers or not length.isdigit()
-        if is_unknown or int(length) > MAX_BODY:
-            return PlainTextResponse(f"A request may have up to {MAX_BODY:,} bytes.", 413)
+    return handle
+
+
+def _response(request: Request, access: Access) -> Response | None:
+    """Return a refusal, or the cookie for a browser with the token; None if allowed."""
+    headers = request.headers
+    try:
+        is_ours = access.knows_host(_name_and_port(headers.get("host", ""))[0])
+    except ValueError:
+        is_ours = False
+    if not is_ours:
+        return PlainTextResponse("This is not the name of this machine.", 421)
+    is_page = request.scope["path"] == "/"
+    token = request.query_params.get("token", "")
+    if is_page and request.method == "GET" and _is_equal(token, access.token):
+        return _set_cookie(request, token)
+    if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_page:
+        return _forbidden("Requests from other sites are refused.")
+    if not _is_equal(request.cookies.get(_cookie_name(request), ""), access.token):
+        return _forbidden(OPEN_ADDRESS)
+    if request.method in ("GET", "HEAD"):
         return None
+    if headers.get("origin") != f"http://{headers['host']}":
+        return _forbidden("Changes must come from this page.")
+    if not _is_equal(headers.get("x-shoal-csrf", ""), access.csrf):
+        return _forbidden("The page belongs to an earlier server; reload it.")
+    if access.is_read_only:
+        return _forbidden("This review is read-only.")
+    # The HTTP server reads no more than this header says.
+    length = headers.get("content-length", "0")
+    is_unknown = "transfer-encoding" in headers or not length.isdigit()
+    if is_unknown or int(length) > MAX_BODY:
+        return PlainTextResponse(f"A request may have up to {MAX_BODY:,} bytes.", 413)
+    return None
 
 
 def _is_equal(value: str, secret: str) -> bool:

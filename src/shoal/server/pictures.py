@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.boxes import Box, split_file, split_name
+from shoal.boxes import split_file, split_name
 from shoal.errors import DataError
 from shoal.runs import THUMBNAILS, Run
 from shoal.text import shown
@@ -98,16 +98,19 @@ class Originals:
         with self._zooming:
             return self._get(row, WHOLE_SIDE, is_around)
 
-    def boxes(self, row: int) -> tuple[tuple[int, int], dict[int, Box]]:
-        """Return the width and height of the image that a box is in, and its boxes by row."""
+    def boxes(self, row: int) -> dict[str, object]:
+        """Return the size of the image that a box is in, and its boxes, each with its row."""
         from shoal.data.pixels.decoding import Unreadable, image_size
 
         image, _ = split_name(self.paths[row])
-        near = [row for row, path in enumerate(self.paths) if path.startswith(image)]
-        names = {other: split_name(self.paths[other]) for other in near}
-        boxes = {other: box for other, (file, box) in names.items() if file == image and box}
+        boxes = []
+        for other, path in enumerate(self.paths):
+            if path.startswith(image):
+                file, box = split_name(path)
+                if file == image and box:
+                    boxes.append([other, *box])
         try:
-            return image_size(split_file(str(self.file(row)))[0]), boxes
+            return {"size": image_size(split_file(str(self.file(row)))[0]), "boxes": boxes}
         except Unreadable as error:
             raise DataError(f"the original cannot be shown: {error}") from error
 

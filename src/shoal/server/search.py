@@ -3,6 +3,7 @@
 All but the path search use embeddings of the run, (N, D); a run without them is refused.
 """
 
+import threading
 from functools import cached_property
 
 import numpy as np
@@ -12,10 +13,20 @@ from scipy.sparse.csgraph import connected_components
 from shoal.arrays import Floats, Ints
 from shoal.clustering.category_tree import CategoryTree
 from shoal.errors import UsageError
+from shoal.report.map import (
+    TSNE_DIMENSIONS,
+    TSNE_IMAGES,
+    MapLayout,
+    cached_layouts,
+    principal_components,
+    stratified,
+    tsne,
+)
 from shoal.report.suggestions import ONE_GROUP, close_pairs, may_be_part
 from shoal.review.actions import CONFIRMED, MOVED, PREDICTED, REJECTED
 from shoal.review.parts import parts_of
 from shoal.review.review import Review
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.review.state import by_category
 from shoal.review.whitening import unit, whitened
 from shoal.runs import NO_CATEGORY, read_vectors
@@ -50,11 +61,22 @@ MIN_DECIDED = 3
 """With at least this many labeled, confirmed or moved images, their mean is the center."""
 
 
+Layout = dict[str, object]
+"""The name of a layout of the map, tsne or pca, the rows of its images, and their x and y."""
+
+WHOLE = 65535
+"""The largest x and y."""
+
+MIN_TSNE = 3
+"""Fewest images for which t-SNE is computed."""
+
+
 class Search:
     """Searches in one run."""
 
     def __init__(self, review: Review) -> None:
         self.review = review
+        self._computing = threading.Lock()
 
     @cached_property
     def vectors(self) -> Floats:
@@ -219,7 +241,7 @@ class Search:
             for number, some in _members(ids).items()
             if number in candidates
         }
-        center = self._mean_direction(np.array(rows))
+        center = self._mean_direction(np.array(rows, dtype=np.int64))
         return sorted(means, key=lambda number: -float(means[number] @ center))
 
     def _mean_direction(self, rows: Ints) -> Floats:
@@ -251,6 +273,49 @@ class Search:
             for row, path in enumerate(self.review.state.paths)
             if wanted in shown(path).casefold() or wanted in notes.get(row, "").casefold()
         ]
+
+    def layout(self, name: str) -> Layout:
+        """Return the layout pca or tsne of the map, or else the one by t-SNE if it is known.
+
+        t-SNE takes seconds to compute for hundreds of images, and half a minute for thousands; for
+        fewer than three, the layout is by PCA.
+        """
+        is_known = "_tsne" in vars(self) or bool(self._stored)
+        wants_tsne = name == "tsne" or (name != "pca" and is_known)
+        if not wants_tsne or len(self._mapped) < MIN_TSNE:
+            return self._pca
+        with self._computing:
+            return self._tsne
+
+    @cached_property
+    def _mapped(self) -> Ints:
+        """The rows of the images on the map."""
+        return stratified(self.review.state.category_ids, TSNE_IMAGES)
+
+    @cached_property
+    def _stored(self) -> list[MapLayout]:
+        """The layouts that a report has stored in the run."""
+        return cached_layouts(ReviewedRun(self.review.run.path))
+
+    @cached_property
+    def _pca(self) -> Layout:
+        points = principal_components(self.vectors[self._mapped], 2)
+        return _scaled(self._mapped, points, "pca")
+
+    @cached_property
+    def _tsne(self) -> Layout:
+        if self._stored:
+            return _scaled(self._stored[-1].rows, self._stored[-1].points, "tsne")
+        points = tsne(principal_components(self.vectors[self._mapped], TSNE_DIMENSIONS))
+        return _scaled(self._mapped, points, "tsne")
+
+
+def _scaled(rows: Ints, points: Floats, layout: str) -> Layout:
+    low = points.min(axis=0)
+    high = points.max(axis=0)
+    x, y = np.rint((points - low) / np.maximum(high - low, 1e-12) * WHOLE).T
+    # y points down on a page
+    return {"layout": layout, "rows": rows.tolist(), "x": x.tolist(), "y": (WHOLE - y).tolist()}
 
 
 def _members(ids: Ints) -> dict[int, Ints]:

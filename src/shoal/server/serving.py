@@ -4,7 +4,7 @@ import contextlib
 import logging
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from shoal.errors import UsageError
@@ -58,27 +58,11 @@ def redirect_page(url: str) -> Iterator[Path]:
         yield file
 
 
-def serve(
-    review: Review,
-    access: Access,
-    listening: socket.socket,
-    started: Callable[[], None],
-    originals: Originals,
-    not_applied: Sequence[str],
-) -> None:
-    """Serve a review until Ctrl-C; `started` is called when requests can be answered.
-
-    The page shows `originals` enlarged, and lists `not_applied`: what of a replayed review could
-    not be applied.
-    """
+def serve(review: Review, access: Access, listening: socket.socket, originals: Originals) -> None:
+    """Serve a review until Ctrl-C; the page shows `originals` enlarged."""
     import uvicorn
 
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            started()
-
-    handlers = PageHandlers(review, access, originals, not_applied)
+    handlers = PageHandlers(review, access, originals)
     config = uvicorn.Config(
         make_app(handlers),
         http="h11",  # limits headers to 64 KiB, which httptools does not
@@ -89,5 +73,5 @@ def serve(
         ws="none",
         server_header=False,
     )
-    with contextlib.suppress(KeyboardInterrupt), contextlib.closing(handlers.thumbnails), listening:
-        Server(config).run(sockets=[listening])
+    with contextlib.closing(handlers.thumbnails), listening:
+        uvicorn.Server(config).run(sockets=[listening])

@@ -155,18 +155,6 @@ export const showKeys = () => ask("Keys", (form) => {
   form.append(list, make("p", { className: "muted", textContent: mouse }));
 }, { wide: true });
 
-// Show what could not be applied of a replayed review, once per server.
-export async function showNotApplied() {
-  const { not_applied: notApplied, csrf } = data.store.run;
-  if (!notApplied.length || sessionStorage.getItem("shoal-not-applied") === csrf) return;
-  sessionStorage.setItem("shoal-not-applied", csrf);
-  const about = "This review was made for another result and replayed on this one. "
-    + "These actions could not be applied completely:";
-  await ask("Actions that could not be applied", (form) => form.append(
-    make("p", { textContent: about }),
-    make("ul", {}, ...notApplied.map((words) => make("li", {}, bdi(words))))));
-}
-
 // Resolves to the action whose images or category are to be shown, or null.
 export const showHistory = () => ask("History", (form, done) => {
   const entries = [...data.store.entries].reverse();

@@ -41,9 +41,9 @@ async function grow({ id, form, place, done, decide }) {
   };
 
   // Save what was decided, then show the next candidates, which are ranked by it.
-  const save = async (accepted, refused, isSearched) => {
+  const save = async (accepted, refused) => {
     verbs = {};
-    if (!(await decide(accepted, refused, isSearched))) return done(null);
+    if (!(await decide(accepted, refused))) return done(null);
     total += accepted.length;
     return showNext();
   };
@@ -85,7 +85,7 @@ async function grow({ id, form, place, done, decide }) {
     };
     const turnPage = (accepted, refused) => {
       page.forEach((row) => passed.add(row));
-      return save(accepted, refused, false);
+      return save(accepted, refused);
     };
     const columns = () => getComputedStyle(grid).gridTemplateColumns.split(" ").length;
     verbs = {
@@ -95,7 +95,7 @@ async function grow({ id, form, place, done, decide }) {
       N: () => turnPage(marked(ACCEPTED), except(ACCEPTED)),
       g: () => turnPage(marked(ACCEPTED), marked(REFUSED)),
       b: () => drawSearch(rows, marks),
-      d: async () => (await decide(marked(ACCEPTED), marked(REFUSED), false)) && done(null),
+      d: async () => (await decide(marked(ACCEPTED), marked(REFUSED))) && done(null),
       ArrowLeft: () => go(focused() - 1),
       ArrowRight: () => go(focused() + 1),
       ArrowUp: () => go(focused() - columns()),
@@ -130,7 +130,7 @@ async function grow({ id, form, place, done, decide }) {
     const refused = all.filter((row) => marks.get(row) === REFUSED);
     const note = make("p", { id: "candidates", className: "muted" });
     if (isEnd) {
-      verbs = { b: back, Enter: () => save(rows.slice(0, low), refused, true) };
+      verbs = { b: back, Enter: () => save(rows.slice(0, low), refused) };
       const last = strip(rows.slice(Math.max(0, low - PAGE), low).reverse(), "Images that will be moved, least similar first");
       show(asks(`${images(low)} will be moved here.`), note, last, [mainVerb(`Move ${images(low)} `, "Enter"), verb("Back ", "b")]);
     } else {

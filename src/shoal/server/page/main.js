@@ -2,7 +2,7 @@
 import { addressOf, CLEAR, countFilters, fromAddress } from "/static/address.js";
 import { me } from "/static/api.js";
 import { awaitDetails, describe, drawDetails, inWords } from "/static/details.js";
-import { askName, showHistory, showKeys, showNotApplied } from "/static/dialogs.js";
+import { askName, showHistory, showKeys } from "/static/dialogs.js";
 import {
   $, bdi, button, clamped, focusShown, images, isMore, isTyping, kindOf, make, number, raise, refill, notify, showMenu, showMore,
 } from "/static/dom.js";
@@ -456,7 +456,7 @@ async function start() {
   drawSide(view, visit);
   sideSoon();
   document.body.dataset.ready = (performance.now() - began).toFixed(0);
-  showNotApplied().then(() => store.run.asks_who && !me() && $("who").click());
+  if (store.run.asks_who && !me()) $("who").click();
   data.listen((problem) => {
     $("banner").hidden = !problem;
     if (problem) $("banner").textContent = problem;

@@ -18,7 +18,7 @@ export function placed(given, parts) {
 
 const SHOWN = 16, MORE = 500; // images of a part at first, and with every press of its button
 
-// The first part whose name is that of the split category or of another new part, which the server would refuse.
+// The first part whose name is that of the split category or of another new part.
 const clashOf = (id, names) => {
   const folds = names.map(data.folded);
   return names.findIndex((name, at) => at > 0

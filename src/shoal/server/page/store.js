@@ -76,7 +76,7 @@ export const nameOf = (id) => store.categories.get(id)?.name ?? "no category";
 export const living = () => [...store.categories.values()].filter((category) => category.into === null);
 export const isLiving = (id) => store.categories.get(id)?.into === null;
 
-// Names that differ only in case, spaces, hyphens or underscores are the same; the server has the same rule.
+// Names that differ only in case, spaces, hyphens or underscores are the same.
 export const folded = (name) => name.normalize("NFKC").toLowerCase().replace(/[\s_-]+/g, " ").trim();
 export const named = (name) =>
   living().find((category) => category.name === name)

@@ -319,9 +319,8 @@ export function makeVerbs({ grid, view, go, refine }) {
     async grow(turn = NOW) {
       if (view.kind !== "category") return;
       const category = view.id;
-      const decide = async (accepted, refused, isSearched) => {
-        const via = isSearched ? { via: "grow" } : {}, name = data.nameOf(category);
-        const moves = { action: "assign", category, rows: accepted, ...via };
+      const decide = async (accepted, refused) => {
+        const name = data.nameOf(category), moves = { action: "assign", category, rows: accepted };
         const refuses = { action: "refuse", category, rows: refused };
         if (accepted.length && !(await does(moves, (n) => `${images(n)} moved to ${name}`))) return false;
         return !refused.length || does(refuses, (n) => `${images(accepted.length)} moved to ${name}, ${number(n)} refused`);
