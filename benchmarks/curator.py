@@ -69,9 +69,9 @@ class Curve:
 def is_correct(truth: Ints, categories: Ints) -> Any:
     """Return (N,) which images are in the category that is matched to their class."""
     rows = categories >= 0
-    found = match(truth[rows], categories[rows])
+    matched, classes = match(truth[rows], categories[rows])
     class_of = np.full(int(categories.max()) + 2, -1)  # the last one for images without a category
-    class_of[found.clusters.astype(np.int64)] = found.classes
+    class_of[matched] = classes
     return class_of[categories] == truth
 
 

@@ -130,8 +130,8 @@ def label_one_by_one(
 
     It moves to the category that is matched to its class, or to a new one.
     """
-    matching = match(truth, categories)
-    category_of = dict(zip(matching.classes.tolist(), matching.clusters.tolist(), strict=True))
+    matched, classes = match(truth, categories)
+    category_of = dict(zip(classes.tolist(), matched.tolist(), strict=True))
     new = int(categories.max()) + 1 + truth
     now = categories.copy()
     order = [row for row in np.argsort(confidence, kind="stable").tolist() if not is_given[row]]

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.average import LinkageMethod, join_small
-from shoal.clustering.duplicates import equal_rows
 from shoal.clustering.iterates import unit_tree
-from shoal.clustering.sums import grouped_means
+from shoal.clustering.sums import equal_rows, grouped_means
 from shoal.clustering.tree import Tree, number_by_first
 
 

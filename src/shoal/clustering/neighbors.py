@@ -21,7 +21,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.clustering.duplicates import earlier_copies, equal_rows
 from shoal.clustering.products import (
     BFLOAT16,
     FLOAT32,
@@ -29,10 +28,10 @@ from shoal.clustering.products import (
     UNDERFLOW,
     Points,
     Precision,
+    Rows,
     largest_columns,
 )
-from shoal.clustering.rows import Rows
-from shoal.clustering.sums import similarities
+from shoal.clustering.sums import earlier_copies, equal_rows, similarities
 from shoal.clustering.workers import Scratch, all_workers, matmul_precision
 from shoal.device import multiplies_bfloat16
 from shoal.distributed import call_others, can_share, gather_rows, shard
@@ -59,7 +58,7 @@ class Neighbors(Rows):
 
     With `exact=True` no bank row outside a list is more similar than the last one in it. For unit
     rows, similarities differ from the inner products in real numbers by at most
-    `rounding_bound(D)`.
+    `FLOAT64.gamma(D)`.
     """
 
     indices: Tensor  # (Q, k) int64
@@ -98,9 +97,8 @@ def k_nearest(
     if not exact:
         parts = zip(torch.split(queries, step), torch.split(exclude, step), strict=True)
         tops = [_mask(rows @ bank.T, skipped).topk(k, dim=1) for rows, skipped in parts]
-        return Neighbors(
-            torch.cat([top.indices for top in tops]), torch.cat([top.values for top in tops])
-        )
+        values, indices = map(torch.cat, zip(*tops, strict=True))
+        return Neighbors(indices, values)
     if can_share(bank.device, len(queries) * bank.numel(), SHARED_PRODUCTS):
         tensors = {"queries": queries, "bank": bank, "exclude": exclude}
         call_others(search_with_main, tensors, bank.device, k=k, step=step)
@@ -129,21 +127,32 @@ def _nearest(queries: Tensor, bank: Tensor, exclude: Tensor, k: int, step: int) 
     # Reuse buffers: on a CPU, allocating new pages for each block takes a tenth of the time.
     scratch = Scratch(bank.device)
     left = [indices.new_empty(0)]
+
+    def search(rows: Tensor, precision: Precision, is_copy: Tensor | None = None) -> Tensor:
+        """Search some queries, and return those that may have more candidates."""
+        found, is_unresolved = _search(
+            queries[rows], bank, exclude[rows], k, precision, banks[precision], scratch, is_copy
+        )
+        neighbors.put(rows, found)
+        return rows[is_unresolved]
+
     for rows in torch.split(torch.arange(len(queries), device=bank.device), step):
-        for precision, rounded in tuple(banks.items()):
-            found, is_unresolved = _search(
-                queries[rows], bank, exclude[rows], k, precision, rounded, scratch
-            )
-            neighbors.put(rows, found)
-            if precision is BFLOAT16 and 2 * int(is_unresolved.sum()) > len(rows):
+        unresolved = rows
+        for precision in tuple(banks):
+            unresolved = search(unresolved, precision)
+            if precision is BFLOAT16 and 2 * len(unresolved) > len(rows):
                 del banks[BFLOAT16]  # too imprecise for these rows: skip it for the next blocks
-            rows = rows[is_unresolved]
-            if not len(rows):
+            if not len(unresolved):
                 break
-        left.append(rows)
-    rows = torch.cat(left)
-    if len(rows):
-        neighbors.put(rows, _nearest_in_float64(queries[rows], bank, exclude[rows], k))
+        left.append(unresolved)
+    last = torch.cat(left)
+    if len(last):
+        # Of equal rows, only the first k + 1 can be neighbors. Otherwise all of, say, a thousand
+        # blank images would be candidates for each of them.
+        is_copy = earlier_copies(equal_rows(bank)[1]) > k  # (N,)
+        banks[FLOAT64] = _rounded(bank, FLOAT64)
+        for rows in torch.split(last, step):
+            search(rows, FLOAT64, is_copy)
     return neighbors
 
 
@@ -155,17 +164,28 @@ def _search(
     precision: Precision,
     rounded: Points,
     scratch: Scratch,
+    is_copy: Tensor | None,
 ) -> tuple[Neighbors, Tensor]:
     """Return neighbors by products of one precision with the `rounded` bank, and whether each query
-    (R,) may have more candidates than were compared."""
+    (R,) may have more candidates than were compared; in float64, all are compared.
+
+    Rows that are a copy (N,) of enough others are left out.
+    """
     n = len(bank)
-    n_candidates = min(k + MARGIN[precision], n)
     rounded_queries = _rounded(queries, precision)
-    block = scratch.array("products", (len(queries), n), torch.float32)
+    block = scratch.array("products", (len(queries), n), precision.value_dtype)
     with matmul_precision(precision.matmul, len(queries) * bank.numel()):
         products = torch.mm(rounded_queries.points, rounded.points.T, out=block)
-    values, indices = largest_columns(_mask(products, exclude), n_candidates)
-    limit = values[:, k - 1].double() - 2 * _error(rounded_queries, rounded, precision)
+    _mask(products, exclude)
+    error = 2 * _error(rounded_queries, rounded, precision)
+    if is_copy is None:
+        n_candidates = min(k + MARGIN[precision], n)
+    else:
+        products.masked_fill_(is_copy, -torch.inf)
+        lowest = products.topk(k, dim=1).values[:, -1] - error
+        n_candidates = int((products >= lowest[:, None]).sum(dim=1).max())
+    values, indices = largest_columns(products, n_candidates)
+    limit = values[:, k - 1].double() - error
     is_candidate = values.double() >= limit[:, None]
     scores = torch.full(indices.shape, -torch.inf, dtype=torch.float64, device=bank.device)
     scores[:, :k] = similarities(queries, bank, indices[:, :k])
@@ -173,7 +193,12 @@ def _search(
     row, column = is_candidate[:, k:].nonzero(as_tuple=True)
     column += k
     scores[row, column] = similarities(queries[row], bank, indices[row, column, None])[:, 0]
-    return _sorted(indices, scores, k), is_candidate[:, -1] & (n_candidates < n)
+    # The k highest scores, ties to the lowest index.
+    by_index = indices.argsort(dim=1)
+    scores = scores.gather(1, by_index)
+    order = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
+    found = Neighbors(indices.gather(1, by_index.gather(1, order)), scores.gather(1, order))
+    return found, is_candidate[:, -1] & (n_candidates < n)
 
 
 def _rounded(rows: Tensor, precision: Precision) -> Points:
@@ -195,45 +220,8 @@ def _error(queries: Points, bank: Points, precision: Precision) -> Tensor:
     reach = bank.reach.max()  # max |b - r|
     eps = queries.reach * (longest + reach) + length * reach
     eps += precision.gamma(n_columns) * length * longest
-    eps += rounding_bound(n_columns) * (length + queries.reach) * (longest + reach)
+    eps += FLOAT64.gamma(n_columns) * (length + queries.reach) * (longest + reach)
     return eps * (1 + 1e-9) + n_columns * UNDERFLOW
-
-
-def _sorted(indices: Tensor, scores: Tensor, k: int) -> Neighbors:
-    """Return the k highest scores of each row, ties to the lowest index."""
-    by_index = indices.argsort(dim=1)
-    scores = scores.gather(1, by_index)
-    order = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
-    return Neighbors(indices.gather(1, by_index.gather(1, order)), scores.gather(1, order))
-
-
-def _nearest_in_float64(queries: Tensor, bank: Tensor, exclude: Tensor, k: int) -> Neighbors:
-    """Return neighbors by float64 products; every row that the error bound does not rule out is a
-    candidate.
-
-    Of equal rows, only the first k + 1 can be neighbors, so later copies are masked. Otherwise all
-    of, say, a thousand blank images would be candidates for each of them.
-    """
-    is_copy = earlier_copies(equal_rows(bank)[1]) > k  # (N,)
-    rounded = _rounded(bank, FLOAT64)
-    parts = []
-    step = max(1, BLOCK_BYTES[bank.device.type] // (8 * len(bank)))
-    blocks = zip(torch.split(queries, step), torch.split(exclude, step), strict=True)
-    for rows, skipped in blocks:
-        rounded_queries = _rounded(rows, FLOAT64)
-        products = _mask(rounded_queries.points @ rounded.points.T, skipped)
-        products.masked_fill_(is_copy, -torch.inf)
-        limit = products.topk(k, dim=1).values[:, -1] - 2 * _error(
-            rounded_queries, rounded, FLOAT64
-        )
-        n_candidates = int((products >= limit[:, None]).sum(dim=1).max())
-        top = products.topk(n_candidates, dim=1)
-        scores = similarities(rows, bank, top.indices)
-        parts.append(_sorted(top.indices, scores.where(top.values > -torch.inf, -torch.inf), k))
-    return Neighbors(
-        torch.cat([part.indices for part in parts]),
-        torch.cat([part.similarities for part in parts]),
-    )
 
 
 def _mask(products: Tensor, exclude: Tensor) -> Tensor:
@@ -243,10 +231,3 @@ def _mask(products: Tensor, exclude: Tensor) -> Tensor:
     columns = exclude.clamp(min=0)[:, None]  # (R, 1)
     masked = torch.where(exclude[:, None] < 0, products.gather(1, columns), -torch.inf)
     return products.scatter_(1, columns, masked)
-
-
-def rounding_bound(n_columns: int) -> float:
-    """Return γ_D of float64: the largest rounding error of an inner product of unit rows, for any
-    order of summation."""
-    u = n_columns * 2.0**-53
-    return u / (1 - u)

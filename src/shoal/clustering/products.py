@@ -6,12 +6,13 @@ error is bounded, and numbers that are the same on every device decide (`ward/bo
 Shapes: C rows, D columns.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from shoal.clustering.rows import Rows
 from shoal.clustering.workers import Workers
 
 ENCODE_ROWS = {"cpu": 1 << 8, "cuda": 1 << 16}
@@ -24,6 +25,24 @@ to 2."""
 GROUP = {"cpu": 8, "cuda": 64}
 """Columns per group in the first stage of `largest_columns`, which computes the maximum of each
 group; a power of two. Larger on a GPU, where `topk` is slow compared to a maximum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A dataclass of tensors that each have a row for the same things."""
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """Return a copy with every tensor changed."""
+        return replace(self, **{f.name: change(getattr(self, f.name)) for f in fields(self)})
+
+    def take(self, rows: Tensor | slice) -> Self:
+        """Return some of the rows."""
+        return self.each(lambda tensor: tensor[rows])
+
+    def put(self, rows: Tensor | slice, values: Self) -> None:
+        """Overwrite some of the rows."""
+        for field in fields(self):
+            getattr(self, field.name)[rows] = getattr(values, field.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""Sums, lengths, similarities and unit rows with the same bits on every device, for any number of
-threads and any block size.
+"""Sums, lengths, similarities, unit rows and equal rows with the same bits on every device, for any
+number of threads and any block size.
 
 Elementwise float64 operations round the same way everywhere, so terms are summed pairwise along a
 tree that depends only on their number. The similarity of two rows is their inner product, summed
-this way.
+this way. Equal rows are found without comparing all pairs: they are grouped by a hash, their
+similarity to a random row.
 
 Shapes: N rows, D columns, Q queries, R rows per chunk, M bank rows for each query.
 """
@@ -149,3 +150,36 @@ def root(squares: Tensor) -> Tensor:
     if squares.requires_grad:
         roots = roots + (squares - values) / (2 * roots)  # adds 0, with the gradient of the root
     return roots
+
+
+def equal_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the smallest row of each of the G groups of equal rows, (G,) ascending, and each row's
+    group (N,)."""
+    _, hashed = torch.unique(row_hashes(rows), return_inverse=True)
+    positions = torch.arange(len(rows), device=rows.device)
+    first = torch.full_like(positions, len(rows)).scatter_reduce_(0, hashed, positions, "amin")
+    first = first[hashed]  # (N,) the smallest row of equal hash
+    candidates = (first != positions).nonzero()[:, 0]
+    for part in torch.split(candidates, BLOCK_ROWS):
+        differs = (rows[part] != rows[first[part]]).any(1)
+        # A hash collision: the row becomes a separate group, which only costs time.
+        first[part[differs]] = part[differs]
+    firsts, group = torch.unique(first, return_inverse=True)
+    return firsts, group
+
+
+def row_hashes(rows: Tensor) -> Tensor:
+    """Return hashes (N,) float64 that are equal for equal rows; -0.0 equals 0.0."""
+    weights = torch.randn(1, rows.shape[1], generator=torch.Generator().manual_seed(0))
+    only = torch.zeros(len(rows), 1, dtype=torch.int64, device=rows.device)
+    return similarities(rows, weights.to(rows.device), only)[:, 0]
+
+
+def earlier_copies(group: Tensor) -> Tensor:
+    """Return how many rows of the same `group` (N,) come before each row: (N,)."""
+    order = group.argsort(stable=True)
+    sizes = torch.bincount(group)
+    start = (sizes.cumsum(0) - sizes)[group[order]]  # where each row's group begins
+    counts = torch.empty_like(order)
+    counts[order] = torch.arange(len(order), device=order.device) - start
+    return counts

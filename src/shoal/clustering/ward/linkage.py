@@ -17,7 +17,6 @@ from scipy.spatial.distance import pdist
 from torch import Tensor
 
 from shoal.arrays import Floats, as_matrix, name_rows
-from shoal.clustering.duplicates import earlier_copies, equal_rows
 from shoal.clustering.neighbors import Neighbors
 from shoal.clustering.products import (
     BFLOAT16,
@@ -27,7 +26,7 @@ from shoal.clustering.products import (
     TENSOR_TFLOAT32,
     Precision,
 )
-from shoal.clustering.sums import halving_sum
+from shoal.clustering.sums import earlier_copies, equal_rows, halving_sum
 from shoal.clustering.ward import triton_rounds, triton_scan
 from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.exact import Geometry

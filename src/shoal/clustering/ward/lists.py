@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.neighbors import Neighbors
-from shoal.clustering.rows import Rows
+from shoal.clustering.products import Rows
 from shoal.clustering.ward.bounds import Margins, merged_low, weight
 from shoal.clustering.ward.exact import Geometry
 

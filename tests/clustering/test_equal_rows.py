@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from shoal.clustering import duplicates
-from shoal.clustering.duplicates import earlier_copies, equal_rows, row_hashes
+from shoal.clustering import sums
+from shoal.clustering.sums import earlier_copies, equal_rows, row_hashes
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -24,9 +24,7 @@ def test_rows_that_differ_in_one_bit_are_not_equal() -> None:
 
 
 def test_a_collision_of_hashes_joins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        duplicates, "row_hashes", lambda rows: torch.zeros(len(rows), dtype=torch.int64)
-    )
+    monkeypatch.setattr(sums, "row_hashes", lambda rows: torch.zeros(len(rows), dtype=torch.int64))
     first, group = equal_rows(torch.tensor([[1.0], [2.0], [1.0], [3.0]]))
     assert first.tolist() == [0, 1, 3]
     assert group.tolist() == [0, 1, 0, 2]
