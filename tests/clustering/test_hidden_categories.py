@@ -11,8 +11,8 @@ from shoal.clustering.hidden_categories import (
     LABEL_RATIO_RANGE,
     MAX_COMPARED,
     STRAY_LABELS,
-    _Splits,
     find_mixtures,
+    label_ratios,
     split_mixtures,
 )
 from shoal.clustering.inference import InferenceSettings, infer
@@ -76,9 +76,9 @@ def test_a_likely_mixture_is_split_and_keeps_its_labeled_images() -> None:
 def test_the_label_ratio_is_that_of_a_count_of_all_ways_to_place_the_labels() -> None:
     rng = np.random.default_rng(1)
     is_labeled = rng.random(9) < 0.4
-    splits = _Splits(unit_points(rng.normal(size=(9, 4))), np.arange(9), is_labeled)
+    parts = [rng.permutation(9)[:size] for size in (1, 2, 3, 4, 5, 7)]
     n_labeled = int(is_labeled.sum())
-    for part, ratio in zip(splits.parts, splits._label_ratio(), strict=True):
+    for part, ratio in zip(parts, label_ratios(parts, is_labeled), strict=True):
         inside = int(is_labeled[part].sum())
         outside = n_labeled - inside
         if_one = math.comb(len(part), inside) * math.comb(9 - len(part), outside)

@@ -4,7 +4,11 @@ import numpy as np
 import torch
 
 from shoal.clustering.categories import other_neighbors, outlier_scores
-from shoal.clustering.never_seen import SeenProbability, _scores_from_others
+from shoal.clustering.never_seen import (
+    _scores_from_others,
+    fit_seen_probability,
+    seen_probability,
+)
 from shoal.clustering.sums import unit_points
 
 
@@ -32,14 +36,14 @@ def test_images_of_the_run_are_likely_seen_and_those_of_a_category_left_out_are_
     is_left_out = categories == 4
     bank = points[torch.from_numpy(~is_left_out)]
     scores = outlier_scores(other_neighbors(bank, 8))
-    seen = SeenProbability.fit(bank, categories[~is_left_out], scores, 8)
+    seen = fit_seen_probability(bank, categories[~is_left_out], scores, 8)
     assert seen is not None
     strangers = points[torch.from_numpy(is_left_out)]
     far = 1 - (strangers @ bank.T).topk(8, dim=1).values.mean(dim=1).numpy()
-    assert np.median(seen.at(scores)) > 0.9
-    assert np.median(seen.at(far)) < 0.1
+    assert np.median(seen_probability(seen, scores)) > 0.9
+    assert np.median(seen_probability(seen, far)) < 0.1
 
 
 def test_one_category_says_nothing_of_others() -> None:
     points, categories = groups(1)
-    assert SeenProbability.fit(points, categories, np.zeros(len(points)), 4) is None
+    assert fit_seen_probability(points, categories, np.zeros(len(points)), 4) is None

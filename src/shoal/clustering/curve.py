@@ -71,11 +71,6 @@ def accuracy_curve(
     The largest K is 1,000 by default, or ten times the known classes, and at most the number of
     distinct points.
     """
-    if not isinstance(tree, Tree):
-        raise UsageError(
-            f"tree: found {type(tree).__name__}, expected a Tree; pass Tree(linkage) of a linkage "
-            "matrix"
-        )
     labels = as_labels(labels, tree.n_leaves, name="labels")
     known = known_classes(labels, min_clusters, max_clusters)  # (N,) 0 … C-1, -1 for unlabeled
     class_sizes = np.bincount(known[known != UNLABELED])

@@ -9,6 +9,7 @@ frozen encoder.
 Shapes: N images, D columns, K categories; n images of one category, S candidate splits of it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,15 +59,22 @@ def find_mixtures(points: Tensor, categories: Ints, labels: Ints, n_categories: 
     `points` (N, D) and `labels` (N,), -1 for unlabeled."""
     probability = np.zeros(n_categories)
     is_apart = np.zeros(len(categories), dtype=bool)
-    splits = []
-    for category in np.flatnonzero(np.bincount(categories) >= MIN_IMAGES):
+    searched = np.flatnonzero(np.bincount(categories) >= MIN_IMAGES)
+    if not len(searched):
+        return Mixtures(probability, is_apart)
+    scores = []
+    heights = []
+    for category in searched:
         rows = np.flatnonzero(categories == category)
-        splits.append(_Splits(points, rows, labels[rows] != UNLABELED))
-    for split in splits:
-        median_height = float(np.median([other.heights.max() for other in splits]))
-        median_size = float(np.median([len(other.rows) for other in splits]))
-        probability[categories[split.rows[0]]], apart = split.best(median_height, median_size)
-        is_apart[apart] = True
+        members = points[torch.from_numpy(rows).to(points.device)]
+        score, height, is_part = _best_split(members, labels[rows] != UNLABELED)
+        is_apart[rows[is_part]] = True
+        scores.append(score)
+        heights.append(height)
+    sizes = np.bincount(categories)[searched]
+    log_odds = PRIOR + SIZE_WEIGHT * np.log(sizes / np.median(sizes)) + scores
+    log_odds -= HEIGHT_WEIGHT * _log(np.median(heights))
+    probability[searched] = expit(log_odds)
     return Mixtures(probability, is_apart)
 
 
@@ -91,66 +99,65 @@ def split_mixtures(
     return split
 
 
-class _Splits:
-    """Candidate splits of one category: each node of its tree against the category's other
-    images."""
+def _best_split(points: Tensor, is_labeled: Bools) -> tuple[float, float, Bools]:
+    """Return the score of a category's best split, its largest height of a split, and which of its
+    images (n,) are split off.
 
-    def __init__(self, points: Tensor, rows: Ints, is_labeled: Bools) -> None:
-        self.rows = rows
-        step = max(1, -(-len(rows) // MAX_COMPARED))  # rounded up
-        self.is_labeled = is_labeled[::step]  # (n,)
-        self.points = points[torch.from_numpy(rows).to(points.device)]
-        self.compared = self.points[::step]  # (n, D)
-        linkage = unit_tree(self.compared).linkage
-        n = len(self.compared)
-        nodes = list(np.arange(n)[:, None])
-        for left, right in linkage[:, :2].astype(np.int64):
-            nodes.append(np.concatenate([nodes[left], nodes[right]]))
-        smallest = max(2, MIN_SHARE * n)
-        parts = [node for node in nodes if smallest <= len(node) <= n - 2]
-        self.parts = parts or [nodes[int(linkage[-1, 0])]]
-        vectors = self.compared.double().cpu().numpy()
-        sums = np.stack([vectors[part].sum(axis=0) for part in self.parts])  # (S, D)
-        self.sizes = np.array([len(part) for part in self.parts])  # (S,)
-        rest = n - self.sizes
-        gaps = sums / self.sizes[:, None] - (vectors.sum(axis=0) - sums) / rest[:, None]
-        # The height at which Ward's method would merge the two sides.
-        self.heights = np.sqrt(2 * self.sizes * rest / n) * np.linalg.norm(gaps, axis=1)  # (S,)
+    Each node of its tree is compared with the category's other images.
+    """
+    step = max(1, -(-len(points) // MAX_COMPARED))  # rounded up
+    is_known = is_labeled[::step]
+    compared = points[::step]
+    n = len(compared)
+    linkage = unit_tree(compared).linkage
+    nodes = list(np.arange(n)[:, None])
+    for left, right in linkage[:, :2].astype(np.int64):
+        nodes.append(np.concatenate([nodes[left], nodes[right]]))
+    smallest = max(2, MIN_SHARE * n)
+    parts = [node for node in nodes if smallest <= len(node) <= n - 2]
+    parts = parts or [nodes[int(linkage[-1, 0])]]
+    vectors = compared.double().cpu().numpy()
+    sums = np.stack([vectors[part].sum(axis=0) for part in parts])  # (S, D)
+    sizes = np.array([len(part) for part in parts])  # (S,)
+    rest = n - sizes
+    gaps = sums / sizes[:, None] - (vectors.sum(axis=0) - sums) / rest[:, None]
+    # The height at which Ward's method would merge the two sides.
+    heights = np.sqrt(2 * sizes * rest / n) * np.linalg.norm(gaps, axis=1)  # (S,)
+    scores = HEIGHT_WEIGHT * _log(heights) + LABEL_WEIGHT * label_ratios(parts, is_known)
+    best = int(scores.argmax())
+    is_part = np.zeros(n, dtype=bool)
+    is_part[parts[best]] = True
+    if not is_known.any() and 2 * is_part.sum() > n:
+        is_part = ~is_part  # without labels, the smaller part is split off
+    if n < len(points):  # assign all images to the nearer mean
+        inside = torch.from_numpy(is_part).to(points.device)
+        mean = compared[inside].mean(dim=0)
+        other = compared[~inside].mean(dim=0)
+        is_part = ((points - (mean + other) / 2) @ (mean - other) > 0).cpu().numpy()
+    return float(scores[best]), float(heights.max()), is_part
 
-    def best(self, median_height: float, median_size: float) -> tuple[float, Ints]:
-        """Return the probability of the best split, and the rows that it splits off."""
-        tiny = np.finfo(np.float64).tiny
-        ratio = np.maximum(self.heights, tiny) / max(median_height, tiny)
-        log_odds = PRIOR + SIZE_WEIGHT * np.log(len(self.rows) / median_size)
-        log_odds = log_odds + HEIGHT_WEIGHT * np.log(ratio) + LABEL_WEIGHT * self._label_ratio()
-        best = int(log_odds.argmax())
-        is_part = np.zeros(len(self.compared), dtype=bool)
-        is_part[self.parts[best]] = True
-        if not self.is_labeled.any() and 2 * is_part.sum() > len(is_part):
-            is_part = ~is_part  # without labels, the smaller part is split off
-        if len(self.compared) < len(self.rows):  # assign all images to the nearer mean
-            inside = torch.from_numpy(is_part).to(self.compared.device)
-            mean = self.compared[inside].mean(dim=0)
-            other = self.compared[~inside].mean(dim=0)
-            is_nearer = (self.points - (mean + other) / 2) @ (mean - other) > 0
-            is_part = is_nearer.cpu().numpy()
-        return float(expit(log_odds[best])), self.rows[is_part]
 
-    def _label_ratio(self) -> Floats:
-        """Return log P(labels per side | two categories) - log P(labels per side | one), (S,)."""
-        n = len(self.is_labeled)
-        n_labeled = int(self.is_labeled.sum())
-        if n_labeled in (0, n):
-            return np.zeros(len(self.parts))
-        in_part = np.array([self.is_labeled[part].sum() for part in self.parts])
-        in_rest = n_labeled - in_part
-        # Two categories: each label is on the novel side with probability STRAY_LABELS (binomial).
-        if_two = _log_choose(n_labeled, in_part)
-        if_two += in_part * np.log(STRAY_LABELS) + in_rest * np.log(1 - STRAY_LABELS)
-        # One category: labels are a random sample of its images (hypergeometric).
-        if_one = _log_choose(self.sizes, in_part) + _log_choose(n - self.sizes, in_rest)
-        if_one -= _log_choose(n, n_labeled)
-        return np.clip(if_two - if_one, *LABEL_RATIO_RANGE)
+def label_ratios(parts: Sequence[Ints], is_labeled: Bools) -> Floats:
+    """Return log P(labels per side | two categories) - log P(labels per side | one), (S,), for
+    `parts` of n images."""
+    n = len(is_labeled)
+    n_labeled = int(is_labeled.sum())
+    if n_labeled in (0, n):
+        return np.zeros(len(parts))
+    sizes = np.array([len(part) for part in parts])
+    in_part = np.array([is_labeled[part].sum() for part in parts])
+    in_rest = n_labeled - in_part
+    # Two categories: each label is on the novel side with probability STRAY_LABELS (binomial).
+    if_two = _log_choose(n_labeled, in_part)
+    if_two += in_part * np.log(STRAY_LABELS) + in_rest * np.log(1 - STRAY_LABELS)
+    # One category: labels are a random sample of its images (hypergeometric).
+    if_one = _log_choose(sizes, in_part) + _log_choose(n - sizes, in_rest)
+    if_one -= _log_choose(n, n_labeled)
+    return np.clip(if_two - if_one, *LABEL_RATIO_RANGE)
+
+
+def _log(height: Floats) -> Floats:
+    return np.asarray(np.log(np.maximum(height, np.finfo(np.float64).tiny)))
 
 
 def _log_choose(n: Ints | int, k: Ints | int) -> Floats:

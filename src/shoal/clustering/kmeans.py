@@ -20,9 +20,6 @@ TOLERANCE = 1e-4
 BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 """Memory of one block of distances, or of points in float64."""
 
-CENTER_ELEMENTS = {"cpu": 1 << 14, "cuda": 1 << 27}
-"""Numbers compared per chunk with a single center; on the CPU a chunk fits into the cache."""
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class KMeansResult:
@@ -86,13 +83,14 @@ def _first_centers(
     is_labeled = labels >= 0
     centers = _means(points[is_labeled], labels[is_labeled], int(labels.max()) + 1)  # (C, D)
     free = points[~is_labeled]
+    none = labels[~is_labeled]
     nearest = torch.full((len(free),), torch.inf, dtype=torch.float64, device=points.device)
     if len(centers):
-        _, nearest = _assign(free, labels[~is_labeled], centers)
+        nearest = _assign(free, none, centers)[1]
     while len(centers) < n_clusters:
         center = free[_sample(nearest, generator)][None].double()  # (1, D)
         centers = torch.cat([centers, center])
-        nearest = torch.minimum(nearest, _distances(free, center))
+        nearest = torch.minimum(nearest, _assign(free, none, center)[1])
     return centers
 
 
@@ -106,12 +104,6 @@ def _sample(weights: Tensor, generator: torch.Generator) -> int:
     sums = weights.cumsum(0)
     at = torch.rand(1, dtype=torch.float64, generator=generator) * sums[-1]
     return int(torch.searchsorted(sums, at, right=True).clamp(max=len(sums) - 1))
-
-
-def _distances(points: Tensor, center: Tensor) -> Tensor:
-    """Return squared distances (N,) to one center (1, D), float64, with the bits of `_assign`."""
-    parts = torch.split(points, max(1, CENTER_ELEMENTS[points.device.type] // points.shape[1]))
-    return torch.cat([(part.double() - center).square_().sum(dim=1) for part in parts])
 
 
 def _assign(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:

@@ -89,14 +89,6 @@ def log_evidence(points: Floats, prior: Prior) -> float:
     )
 
 
-def log_split_ratio(
-    whole: Floats, first: Floats, second: Floats, prior: Prior, concentration: float
-) -> float:
-    """Return the log of the Hastings ratio of a split; that of a merge is its negative."""
-    parts = sum(float(gammaln(len(part))) + log_evidence(part, prior) for part in (first, second))
-    return math.log(concentration) + parts - float(gammaln(len(whole))) - log_evidence(whole, prior)
-
-
 def split_and_merge(
     points: Floats,
     clusters: Ints,
@@ -113,79 +105,60 @@ def split_and_merge(
     class may lose unlabeled points but no labeled one, and is never merged. Novel clusters are
     renumbered from C up. Equal states of the generator give equal results.
     """
+
+    def accepts(parts: list[Ints], sign: int) -> bool:
+        """Return True with the probability min(1, ratio): that of a split, or of a merge if `sign`
+        is -1."""
+        ratio = log_split_ratio(points, parts, prior, concentration)
+        return float(torch.rand(1, dtype=torch.float64, generator=generator).log()) < sign * ratio
+
     n_known = int(labels.max(initial=-1)) + 1
-    renumbered = clusters.copy()
     novel: list[Ints] = []
     unsplit: list[Ints] = []
     for number in range(int(clusters.max(initial=-1)) + 1):
         rows = np.flatnonzero(clusters == number)
-        parts = _try_split(points, rows, labels, prior, concentration, generator)
+        parts = _halves(points, rows, labels, generator)
+        if min(map(len, parts)) < SMALLEST_PART or not accepts(parts, 1):
+            parts = [rows]
         if number < n_known:
             novel += parts[1:]  # the first part stays with the class
         elif len(parts) == 2:
             novel += parts
         elif len(rows):
             unsplit.append(rows)
-    novel += _try_merges(points, unsplit, prior, concentration, generator)
+    while unsplit:
+        rows = unsplit.pop(0)
+        center = points[rows].mean(axis=0)
+        apart = [((points[other].mean(axis=0) - center) ** 2).sum() for other in unsplit]
+        if apart and accepts([rows, unsplit[int(np.argmin(apart))]], -1):
+            rows = np.concatenate([rows, unsplit.pop(int(np.argmin(apart)))])
+        novel.append(rows)
+    renumbered = clusters.copy()
     for number, rows in enumerate(novel):
         renumbered[rows] = n_known + number
     return renumbered
 
 
-def _try_split(
-    points: Floats,
-    rows: Ints,
-    labels: Ints,
-    prior: Prior,
-    concentration: float,
-    generator: torch.Generator,
-) -> list[Ints]:
-    """Return the two parts of a cluster's rows (n,) if the split is accepted, labeled ones in the
-    first; else the rows."""
+def log_split_ratio(points: Floats, parts: list[Ints], prior: Prior, concentration: float) -> float:
+    """Return the log of the Hastings ratio of a split into two parts, rows of `points`."""
+    whole, first, second = (
+        float(gammaln(len(rows))) + log_evidence(points[rows], prior)
+        for rows in (np.concatenate(parts), *parts)
+    )
+    return math.log(concentration) + first + second - whole
+
+
+def _halves(points: Floats, rows: Ints, labels: Ints, generator: torch.Generator) -> list[Ints]:
+    """Return the rows (n,) of a cluster in two parts, labeled ones in the first; no second part if
+    a split is not possible."""
     known = np.where(labels[rows] == UNLABELED, UNLABELED, 0)
     members = points[rows]
     if len(rows) < 2 * SMALLEST_PART or not known.any() or not np.ptp(members, axis=0).any():
-        return [rows]
+        return [rows, rows[:0]]
     halves = semi_supervised_kmeans(
         torch.from_numpy(members), torch.from_numpy(known), 2, generator=generator, n_init=1
     ).labels.numpy()  # (n,)
-    parts = [rows[halves == 0], rows[halves == 1]]
-    if min(map(len, parts)) >= SMALLEST_PART:
-        first, second = (points[part] for part in parts)
-        if _accepts(log_split_ratio(members, first, second, prior, concentration), generator):
-            return parts
-    return [rows]
-
-
-def _try_merges(
-    points: Floats,
-    clusters: list[Ints],
-    prior: Prior,
-    concentration: float,
-    generator: torch.Generator,
-) -> list[Ints]:
-    """Return the rows of each cluster after the accepted merges, at most one per cluster."""
-    centers = [points[rows].mean(axis=0) for rows in clusters]
-    left = list(range(len(clusters)))
-    groups: list[Ints] = []
-    while left:
-        first = left.pop(0)
-        rows = clusters[first]
-        if left:
-            nearest = min(left, key=lambda i: float(((centers[i] - centers[first]) ** 2).sum()))
-            other = clusters[nearest]
-            both = np.concatenate([rows, other])
-            ratio = log_split_ratio(points[both], points[rows], points[other], prior, concentration)
-            if _accepts(-ratio, generator):
-                left.remove(nearest)
-                rows = both
-        groups.append(rows)
-    return groups
-
-
-def _accepts(log_ratio: float, generator: torch.Generator) -> bool:
-    """Return True with the probability min(1, ratio)."""
-    return float(torch.rand(1, dtype=torch.float64, generator=generator).log()) < log_ratio
+    return [rows[halves == 0], rows[halves == 1]]
 
 
 def principal_columns(points: Tensor, n_columns: int) -> Floats:

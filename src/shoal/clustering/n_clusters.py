@@ -81,8 +81,6 @@ class NClustersEstimate:
     n_clusters: int
     interval: Range
     """Ends of the 80 % interval of the default rule; the K of another rule may lie outside."""
-    accuracy: float
-    """Labeled accuracy of the cut into `n_clusters`."""
     rule: str
     """The rule used; 'balance', 'median' or 'gap' if there were too few labels for pairs."""
     curve: Curve
@@ -91,19 +89,12 @@ class NClustersEstimate:
 
     def clipped_to(self, min_clusters: int | None, max_clusters: int | None) -> "NClustersEstimate":
         """Return the estimate with K and its interval clipped to a range; None is an open end."""
-        k = clip_n_clusters(self.n_clusters, min_clusters, max_clusters)
-        low, high = self.interval
-        index = min(max(k - self.curve.n_clusters[0], 0), len(self.curve.accuracy) - 1)
-        return replace(
-            self,
-            n_clusters=k,
-            interval=(
-                clip_n_clusters(low, min_clusters, max_clusters),
-                clip_n_clusters(high, min_clusters, max_clusters),
-            ),
-            accuracy=float(self.curve.accuracy[index]),
-            range=_given_range(min_clusters, max_clusters),
+        k, low, high = (
+            clip_n_clusters(number, min_clusters, max_clusters)
+            for number in (self.n_clusters, *self.interval)
         )
+        given_range = _given_range(min_clusters, max_clusters)
+        return replace(self, n_clusters=k, interval=(low, high), range=given_range)
 
 
 def _given_range(min_clusters: int | None, max_clusters: int | None) -> Range | None:
@@ -157,9 +148,8 @@ def estimate_n_clusters(
     check_rule(rule)
     curve = accuracy_curve(tree, labels, min_clusters=min_clusters, max_clusters=max_clusters)
     k, rule_used = choose(curve, rule)
-    accuracy = float(curve.accuracy[k - curve.n_clusters[0]])
     given_range = _given_range(min_clusters, max_clusters)
-    return NClustersEstimate(k, interval(curve), accuracy, rule_used, curve, given_range)
+    return NClustersEstimate(k, interval(curve), rule_used, curve, given_range)
 
 
 def check_rule(rule: str) -> None:

@@ -7,7 +7,7 @@ Images of seen and unseen categories are assumed to be equally frequent.
 Shapes: N images, D columns, k neighbors, S images in a sample.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -22,35 +22,29 @@ BATCH_IMAGES = 256
 """Images of the sample per batch."""
 
 
-@dataclass(frozen=True)
-class SeenProbability:
-    """The probability that an image is of a category in the run, falling with its outlier score."""
+def seen_probability(curve: Mapping[str, float], outlier_score: Floats) -> Floats:
+    """Return the probability (M,) that images with these outlier scores (M,) are of a category in
+    the run."""
+    return np.asarray(expit(curve["intercept"] + curve["slope"] * outlier_score))
 
-    slope: float
-    intercept: float
 
-    def at(self, outlier_score: Floats) -> Floats:
-        """Return the probability (M,) for outlier scores (M,)."""
-        return np.asarray(expit(self.intercept + self.slope * outlier_score))
+def fit_seen_probability(
+    points: Tensor, categories: Ints, outlier_score: Floats, n_neighbors: int
+) -> dict[str, float] | None:
+    """Fit the curve of `seen_probability`, which falls, to unit rows (N, D), their categories (N,)
+    and outlier scores (N,); None for a single category."""
+    if len(np.unique(categories)) < 2:
+        return None
+    from sklearn.linear_model import LogisticRegression  # takes a second to import
 
-    @classmethod
-    def fit(
-        cls, points: Tensor, categories: Ints, outlier_score: Floats, n_neighbors: int
-    ) -> "SeenProbability | None":
-        """Fit it to unit rows (N, D), their categories (N,) and outlier scores (N,); None for a
-        single category."""
-        if len(np.unique(categories)) < 2:
-            return None
-        from sklearn.linear_model import LogisticRegression  # takes a second to import
-
-        sample = np.arange(0, len(points), -(-len(points) // MAX_SAMPLE))
-        never_seen = _scores_from_others(points, categories, sample, n_neighbors)
-        scores = np.concatenate([outlier_score[sample], never_seen])
-        is_seen = np.repeat([1, 0], [len(sample), len(never_seen)])
-        spread = max(float(scores.std()), 1e-6)
-        model = LogisticRegression(class_weight="balanced").fit(scores[:, None] / spread, is_seen)
-        slope = min(0.0, float(model.coef_[0, 0]) / spread)
-        return cls(slope, float(model.intercept_[0]))
+    sample = np.arange(0, len(points), -(-len(points) // MAX_SAMPLE))
+    never_seen = _scores_from_others(points, categories, sample, n_neighbors)
+    scores = np.concatenate([outlier_score[sample], never_seen])
+    is_seen = np.repeat([1, 0], [len(sample), len(never_seen)])
+    spread = max(float(scores.std()), 1e-6)
+    model = LogisticRegression(class_weight="balanced").fit(scores[:, None] / spread, is_seen)
+    slope = min(0.0, float(model.coef_[0, 0]) / spread)
+    return {"slope": slope, "intercept": float(model.intercept_[0])}
 
 
 def _scores_from_others(points: Tensor, categories: Ints, sample: Ints, n_neighbors: int) -> Floats:

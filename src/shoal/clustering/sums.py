@@ -69,22 +69,19 @@ def unit_points(
             f"{count(min_rows, 'row')}"
         )
     points = _block(x[:0], device).new_empty(tuple(x.shape))
-    is_finite = torch.empty(len(points), dtype=torch.bool, device=points.device)
-    is_zero = torch.empty_like(is_finite)
+    is_bad = torch.empty(len(points), dtype=torch.bool, device=points.device)
     for start in range(0, len(points), BLOCK_ROWS):
         part = slice(start, start + BLOCK_ROWS)
         rows = _block(x[part], device)
         largest = rows.abs().amax(dim=1, keepdim=True).double()
         wide = rows.double() / largest  # so that no square overflows or vanishes
         points[part] = (wide / row_lengths(wide)[:, None]).to(rows.dtype)
-        is_finite[part] = rows.isfinite().all(dim=1)
-        is_zero[part] = largest[:, 0] == 0
-    for bad, problem, advice in (
-        (~is_finite, "NaN or infinity in", "; remove or repair them"),
-        (is_zero, "only zeros in", ", so no direction; remove them"),
-    ):
-        if bool(bad.any()):
-            raise DataError(f"{name}: {problem} {name_rows(bad.cpu().numpy())}{advice}")
+        is_bad[part] = ~rows.isfinite().all(dim=1) | (largest[:, 0] == 0)
+    if bool(is_bad.any()):
+        raise DataError(
+            f"{name}: NaN, infinity or only zeros in {name_rows(is_bad.cpu().numpy())}; remove or "
+            "repair them"
+        )
     return points
 
 

@@ -21,7 +21,7 @@ from shoal.arrays import UNLABELED, Floats, Ints, as_stored_embeddings, each_row
 from shoal.clustering.calibration import Calibration
 from shoal.clustering.categories import assign_new
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.clustering.never_seen import SeenProbability
+from shoal.clustering.never_seen import seen_probability
 from shoal.clustering.sums import unit_points
 from shoal.data.collection import Collection
 from shoal.data.pixels import NoneReadable, Skipped, load_pixels
@@ -121,7 +121,7 @@ class Assigner:
             position for position, number in enumerate(self.ids) if number not in found_ids
         ]
         self._calibration: Calibration | None = None
-        self._seen: SeenProbability | None = None
+        self._seen: dict[str, float] | None = None
         if run.has("calibration.json"):
             self._read_calibration(found_ids)
 
@@ -145,8 +145,7 @@ class Assigner:
         scale = np.array([scale_of.get(number, 1.0) for number in self.ids])
         scale[self.n_known :] = np.nan
         self._calibration = replace(calibration, scale=scale)
-        if plain.get("seen") is not None:
-            self._seen = SeenProbability(plain["seen"]["slope"], plain["seen"]["intercept"])
+        self._seen = plain.get("seen")
 
     @cached_property
     def settings(self) -> DiscoverySettings:
@@ -312,7 +311,7 @@ class Assigner:
             is_labeled = np.zeros(len(categories), dtype=bool)
             confidence = self._calibration.confidence(confidence, categories, is_labeled)
         if self._seen is not None:
-            confidence = confidence * self._seen.at(members.outlier_score)
+            confidence = confidence * seen_probability(self._seen, members.outlier_score)
         apart_share = self._is_apart[neighbors.indices.cpu().numpy()].mean(axis=1)  # (M,)
         # If the category may be two, an image near the second one is less likely to be correct.
         confidence = confidence * (1 - self._mixed_probability[categories] * apart_share)

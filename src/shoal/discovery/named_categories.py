@@ -26,7 +26,7 @@ from shoal.clustering.category_tree import CategoryTree
 from shoal.clustering.hidden_categories import Mixtures, find_mixtures
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.neighbors import Neighbors
-from shoal.clustering.never_seen import SeenProbability
+from shoal.clustering.never_seen import fit_seen_probability
 from shoal.data.collection import Collection
 from shoal.data.readers.embeddings import Embeddings
 from shoal.discovery.reviewed.previous_categories import Naming, allowed_second, reuse_names
@@ -162,14 +162,13 @@ def write_categories(
             run.write_array(name, array)
     run.write_json("estimate", _estimate(discovery))
     if named.calibration is not None:
-        seen = SeenProbability.fit(
+        calibration = named.calibration.to_dict()
+        calibration["seen"] = fit_seen_probability(
             torch.from_numpy(np.ascontiguousarray(discovery.embeddings)),
             named.categories,
             named.members.outlier_score,
             shift.n_neighbors,
         )
-        calibration = named.calibration.to_dict()
-        calibration["seen"] = seen and {"slope": seen.slope, "intercept": seen.intercept}
         run.write_json("calibration", calibration)
     if discovery.accuracies:
         shifts = {
