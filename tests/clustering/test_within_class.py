@@ -7,9 +7,9 @@ import torch
 from shoal.clustering.blend import blend
 from shoal.clustering.estimators import MeanShiftClustering
 from shoal.clustering.inference import InferenceSettings, infer
+from shoal.clustering.links import GRID, RIDGE, reduce_within_class
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.sums import unit_points
-from shoal.clustering.within_class import GRID, RIDGE, reduce_within_class
 
 
 def poses(n_images: int = 20) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

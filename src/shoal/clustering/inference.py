@@ -23,7 +23,7 @@ from shoal.clustering.average import LinkageMethod, choose_linkage, join_small
 from shoal.clustering.curve import known_classes
 from shoal.clustering.hidden_categories import find_mixtures, split_mixtures
 from shoal.clustering.iterates import Iterate, check_distinct, iterates
-from shoal.clustering.links import linked_clusters
+from shoal.clustering.links import linked_clusters, reduce_within_class
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
 from shoal.clustering.n_clusters import (
@@ -35,7 +35,6 @@ from shoal.clustering.n_clusters import (
 )
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
-from shoal.clustering.within_class import reduce_within_class
 from shoal.errors import TooFewDistinct, UsageError
 
 UNLABELED_SHIFTS = 1
@@ -62,8 +61,8 @@ class InferenceSettings:
     """Largest K that the estimate considers; None: 1,000 or ten times the number of known
     classes, whichever is larger."""
     must_link: bool = False
-    """Whether variance within the known classes is reduced (`within_class`), the labeled images of
-    a class start as one cluster, and no cluster contains two classes. The numbers of clusters and
+    """Whether variance within the known classes is reduced (`links.py`), the labeled images of a
+    class start as one cluster, and no cluster contains two classes. The numbers of clusters and
     shifts are chosen beforehand on trees without this, because with it the labeled accuracy would
     be 1 for every choice."""
     try_average: bool = False

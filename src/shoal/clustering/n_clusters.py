@@ -68,8 +68,6 @@ MAX_RATIO_BY_PAIRS = 20
 MAX_TRIES = 30
 """Largest number of clusterings in a search for K; about 15 suffice for a range of 1,000."""
 
-EXPECTED = "expected a whole number, or a range such as 30-50, (30, 50) in Python"
-
 Range = tuple[int, int]
 """The smallest and the largest number of clusters, both included."""
 
@@ -342,25 +340,25 @@ def read_n_clusters(value: object) -> tuple[int | None, Range | None]:
     """
     if value is None:
         return None, None
-    ends: list[object] = [value]
+    ends: object = value
     if isinstance(value, str):
-        matched = re.fullmatch(r"\s*(\d+)\s*(?:[-–]\s*(\d+)\s*)?", value)
-        if matched is None:
-            raise UsageError(f"n_clusters: found {value!r}, {EXPECTED}")
-        ends = [int(end) for end in matched.groups() if end is not None]
-    elif isinstance(value, tuple | list):
-        ends = list(value)
+        ends = [int(end) if end.strip().isdecimal() else end for end in re.split("[-–]", value)]
+    if not isinstance(ends, tuple | list):
+        ends = [value]
     numbers = [as_count(end, name="n_clusters", least=1) for end in ends]
     if not 1 <= len(numbers) <= 2 or numbers != sorted(numbers):
-        raise UsageError(f"n_clusters: found {value!r}, {EXPECTED}, the smaller number first")
+        raise UsageError(
+            f"n_clusters: found {value!r}, expected a whole number, or a range such as 30-50, "
+            "(30, 50) in Python, the smaller number first"
+        )
     if numbers[0] == numbers[-1]:
         return numbers[0], None
     return None, (numbers[0], numbers[1])
 
 
-def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> int:
+def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> None:
     """Raise an error for a K above the number of images or, in a partly labeled collection, below
-    the number of known classes; return K."""
+    the number of known classes."""
     n_known = len(np.unique(known[known != UNLABELED]))
     least = 1
     # If every image is labeled, there is nothing to discover, and K may also be smaller.
@@ -371,7 +369,6 @@ def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> int:
             f"n_clusters: found {n_clusters} with {n_known} known classes and {n_rows} images, "
             f"expected {least} to {n_rows}"
         )
-    return int(n_clusters)
 
 
 def clip_n_clusters(n_clusters: int, min_clusters: int | None, max_clusters: int | None) -> int:

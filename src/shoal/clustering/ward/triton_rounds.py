@@ -111,9 +111,9 @@ class _Table:
     """The state that the kernels share: D (M, M), inf on the diagonal, and the clusters."""
 
     def __init__(self, geometry: Geometry, nodes: Tensor, next_node: int, heights: Tensor) -> None:
-        from shoal.clustering.ward import table_kernels
+        from shoal.clustering.ward import kernels
 
-        self.kernels = table_kernels
+        self.kernels = kernels
         n = len(nodes)
         device = nodes.device
         n_columns = geometry.centroids.shape[1]

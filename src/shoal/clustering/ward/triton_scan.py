@@ -12,14 +12,9 @@ CPU, for tests.
 """
 
 import os
-from functools import cache
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from triton import JITFunction
 
 BLOCK_R = 128
 BLOCK_C = 128
@@ -59,6 +54,8 @@ def best_columns(
     """
     from triton import next_power_of_2
 
+    from shoal.clustering.ward import kernels
+
     n_rows = len(rows)
     n_columns = len(points)
     n_stored = max(2, next_power_of_2(n_best))
@@ -72,86 +69,10 @@ def best_columns(
         # The interpreter multiplies bfloat16 as integers; float32 holds the same numbers.
         points = points.float()
     single = (half.float(), sizes.float(), (1 / sizes).float())
-    _kernel()[(n_blocks, n_splits)](
+    kernels.scan[(n_blocks, n_splits)](
         rows, points, *single, value, index, n_rows, n_columns, n_splits, tiles,
         N_DIMS=points.shape[1], KEPT=n_stored, BLOCK_R=BLOCK_R, BLOCK_C=BLOCK_C, BLOCK_D=BLOCK_D,
         num_warps=8, num_stages=3,
     )  # fmt: skip
     best = value.flatten(1).topk(min(n_best, n_columns), 1)
     return best.values, index.flatten(1).gather(1, best.indices).long()
-
-
-@cache
-def _kernel() -> "JITFunction":
-    """Build the kernel on first use, so that this module can be imported without triton."""
-    import triton
-    import triton.language as tl
-
-    # Sizes change in every round; a kernel specialized on them would be compiled again each time.
-    varying = ["n_rows", "n_columns", "n_splits", "tiles"]
-
-    @triton.jit(do_not_specialize=varying)  # type: ignore[untyped-decorator]
-    def kernel(  # type: ignore[no-untyped-def]
-        rows_at, points_at, half_at, sizes_at, inverse_at, value_at, index_at,
-        n_rows, n_columns, n_splits, tiles,
-        N_DIMS: tl.constexpr, KEPT: tl.constexpr,
-        BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr,
-    ):  # fmt: skip
-        row_index = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
-        is_row = row_index < n_rows
-        row = tl.load(rows_at + row_index, mask=is_row, other=0)
-        half = tl.load(half_at + row)
-        size = tl.load(sizes_at + row)
-        slots = tl.arange(0, KEPT)
-        best = tl.full((BLOCK_R, KEPT), float("-inf"), tl.float32)
-        best_index = tl.zeros((BLOCK_R, KEPT), tl.int32)
-        dims = tl.arange(0, BLOCK_D)
-        tile = tl.program_id(1) * tiles
-        last = tile + tiles
-        while tile < last:
-            column = tile * BLOCK_C + tl.arange(0, BLOCK_C)
-            is_column = column < n_columns
-            safe = tl.where(is_column, column, 0)
-            product = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
-            for start in range(0, N_DIMS, BLOCK_D):
-                is_dim = start + dims < N_DIMS
-                mine = tl.load(
-                    points_at + row.to(tl.int64)[:, None] * N_DIMS + (start + dims)[None, :],
-                    mask=is_dim[None, :], other=0.0,
-                )  # fmt: skip
-                theirs = tl.load(
-                    points_at + safe.to(tl.int64)[None, :] * N_DIMS + (start + dims)[:, None],
-                    mask=is_dim[:, None], other=0.0,
-                )  # fmt: skip
-                product = tl.dot(mine, theirs, product)
-            other = tl.load(half_at + safe, mask=is_column, other=float("inf"))
-            inverse = tl.load(inverse_at + safe, mask=is_column, other=1.0)
-            value = (product - half[:, None] - other[None, :]) / (
-                size[:, None] * inverse[None, :] + 1.0
-            )
-            value = tl.where(
-                is_column[None, :] & (column[None, :] != row[:, None]), value, float("-inf")
-            )
-            largest = tl.max(value, axis=1)
-            worst = tl.min(best, axis=1)
-            while tl.max((largest > worst).to(tl.int32), axis=0) > 0:
-                at = tl.argmax(value, axis=1)
-                out = tl.argmin(best, axis=1)
-                is_better = (largest > worst)[:, None] & (slots[None, :] == out[:, None])
-                best = tl.where(is_better, largest[:, None], best)
-                best_index = tl.where(
-                    is_better, (tile * BLOCK_C + at)[:, None].to(tl.int32), best_index
-                )
-                value = tl.where(
-                    tl.arange(0, BLOCK_C)[None, :] == at[:, None], float("-inf"), value
-                )
-                largest = tl.max(value, axis=1)
-                worst = tl.min(best, axis=1)
-            tile += 1
-        target = (row_index.to(tl.int64)[:, None] * n_splits + tl.program_id(1)) * KEPT + slots[
-            None, :
-        ]
-        tl.store(value_at + target, best, mask=is_row[:, None])
-        tl.store(index_at + target, best_index, mask=is_row[:, None])
-
-    return kernel

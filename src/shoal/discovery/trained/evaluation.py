@@ -28,8 +28,8 @@ from shoal.clustering.blend import (
     sample_rows,
     try_shifts,
 )
+from shoal.clustering.links import reduce_within_class
 from shoal.clustering.matching import correct_images
-from shoal.clustering.within_class import reduce_within_class
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import EmbeddedImages
 from shoal.discovery.reporter import Listener
