@@ -42,8 +42,6 @@ def test_without_arguments_the_tables_are_listed():
         "1 --root cub=x --set training=5 --epochs 1",
         "1 --root cub=x --set gcd.training.lr=0",
         "1 --root cub=x --protocol papr",
-        "1 --root cub=x --input-size -5",
-        "1 --root cub=x --input-size 0",
         "1 --root cub=x --seeds ,",
     ],
 )

@@ -47,21 +47,12 @@ def test_the_table_runs_and_every_row_of_ours_has_a_number(run, folder, stand_in
         assert all((r["ours"] is not None) == is_run for r in of_row[row.name])
         assert all(np.isfinite(r["ours"]) for r in of_row[row.name] if r["ours"] is not None)
         assert all(r["protocol"] == protocol for r in of_row[row.name])
-    assert {file.suffix for file in found.files} == {".md", ".tex", ".csv"}
+    assert {file.suffix for file in found.files} == {".md", ".csv"}
     with (folder / f"{stem}.csv").open() as lines:
         assert len(list(csv.DictReader(lines))) == len(found.records)
     assert (folder / f"{stem}.md").read_text() == found.text
-    check_latex((folder / f"{stem}.tex").read_text())
-
-
-def check_latex(text):
-    """Check ASCII, closed braces, and as many cells in each row as there are columns."""
-    assert text.isascii()
-    assert text.count("{") == text.count("}")
-    assert text.count("$") % 2 == 0
-    lines = text.splitlines()
-    body = lines[lines.index("\\midrule") + 1 : lines.index("\\bottomrule")]
-    assert {line.count(" & ") for line in body} == {lines[0].count("c")}
+    rows_written = [line for line in found.text.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in rows_written}) == 1
 
 
 def scrambling(read, parts=("train", "test")):

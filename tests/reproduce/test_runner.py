@@ -12,7 +12,6 @@ from shoal.errors import DataError, MissingError
 from shoal.methods.registry import get_method
 from shoal.reproduce import loaded_dataset
 from shoal.reproduce import runner as runner_module
-from shoal.reproduce.cell_results import Result
 from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.plan import make_plan
 from shoal.reproduce.reproduce import reproduce
@@ -77,10 +76,10 @@ def test_cells_are_run_dataset_by_dataset_then_seed_by_seed_and_else_as_they_com
 
 
 WHOLE = {
-    **dict.fromkeys(Result.__annotations__, 0),
-    "cell": {},
-    "epoch": 1,
+    "images": 60,
     "notes": [],
+    "collapse": None,
+    "n_clusters_source": "given",
     "n_clusters": 6,
     "n_clusters_error": 0.0,
     "accuracy": {"all": 50.0, "known": 60.0, "novel": 40.0},
@@ -98,6 +97,7 @@ WHOLE = {
         json.dumps({**WHOLE, "accuracy": {"all": 50.0}}),
         json.dumps({**WHOLE, "recall": 3}),
         json.dumps({name: value for name, value in WHOLE.items() if name != "accuracy"}),
+        json.dumps({name: value for name, value in WHOLE.items() if name != "notes"}),
     ],
 )
 def test_a_broken_cell_is_named_before_anything_is_run(

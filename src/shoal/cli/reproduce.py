@@ -53,8 +53,8 @@ def reproduce(
     """Reproduce tables of the paper, e.g. `shoal reproduce 1 3 4 --root cub=data/cub --encoder
     efficientnet-lite2`.
 
-    Prints our numbers with the paper's in parentheses, and writes Markdown, LaTeX and CSV. Finished
-    cells and trainings are stored in --out; the same command resumes an interrupted one.
+    Prints our numbers with the paper's in parentheses, and writes Markdown and CSV. Finished cells
+    and trainings are stored in --out; the same command resumes an interrupted one.
     """
     if not tables:
         _list_experiments(as_json=json)

@@ -3,7 +3,7 @@
 import json
 import math
 from pathlib import Path
-from typing import TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from shoal.reproduce.loaded_dataset import BenchmarkImages
 from shoal.reproduce.plan import Cell
 from shoal.settings import to_dict
 from shoal.training.collapse import collapse_statistics, describe_collapse
+from shoal.words import count
 
 RECALL_AT = 8
 
@@ -32,37 +33,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 """The columns of a table by what it measures."""
 
 
-class Result(TypedDict, total=False):
-    """The content of a cell's file."""
-
-    accuracy: dict[str, float]
-    """All, known and novel, in percent."""
-    n_clusters: int
-    true_n_clusters: int
-    n_clusters_error: float
-    n_clusters_source: str
-    """'given', or how K was estimated."""
-    n_shifts: int
-    labeled_accuracies: list[float]
-    recall: dict[str, float]
-    cell: dict[str, object]
-    hidden_labels_chose: bool
-    epoch: int
-    epochs: int
-    validation: dict[str, object]
-    """Accuracy on the validation images after each epoch, and that of the chosen snapshot."""
-    collapse: dict[str, object] | None
-    """Whether all embeddings point in nearly the same direction."""
-    images: int
-    images_skipped: int
-    split_sha256: str
-    names_sha256: str
-    notes: list[str]
-    device: str
-    torch: str
-    shoal: str
-    seconds_training: float
-    seconds_clustering: float
+Result = dict[str, Any]
+"""The content of a cell's file: numbers in percent, and what they were computed from."""
 
 
 def recall(embeddings: Tensor, images: BenchmarkImages) -> dict[str, float]:
@@ -88,18 +60,20 @@ def describe(
 ) -> Result:
     """Return what was run, on which images, with the validation of the snapshot."""
     collection = images.benchmark.collection
+    notes = list(collection.notes)
+    if skipped := len(collection) - len(images.labels):
+        notes.append(f"{count(skipped, 'image')} could not be decoded")
     return {
         "cell": to_dict(cell),
         "hidden_labels_chose": cell.sees_hidden_labels,
         "epoch": learned.epoch,
         "epochs": len(learned.metrics),
-        "validation": _validation(learned),
+        "validation": nan_to_null([row["validation_accuracy"] for row in learned.metrics]),
         "collapse": _collapse(learned),
         "images": len(images.labels),
-        "images_skipped": len(collection) - len(images.labels),
         "split_sha256": images.benchmark.split.sha256,
         "names_sha256": digest_names(collection.names, collection.labels),
-        "notes": list(collection.notes),
+        "notes": notes,
         "device": describe_device(device),
         "torch": torch.__version__,
         "shoal": shoal.__version__,
@@ -112,8 +86,8 @@ def read_result(file: Path) -> Result:
         content: Result = json.loads(file.read_text(encoding="utf-8"))
         for measure in COLUMNS:
             math.fsum(numbers(measure, content))  # raises for anything but numbers
-        if missing := Result.__annotations__.keys() - content.keys():
-            raise ValueError(f"no {', '.join(sorted(missing))}")
+        for name in ("images", "notes", "collapse", "n_clusters_source"):
+            content[name]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise DataError(
             f"{file}: is not the result of a cell ({error!r}); delete it to run the cell again"
@@ -129,16 +103,6 @@ def numbers(measure: str, result: Result) -> list[float]:
     return [scores[name.lower()] for name in COLUMNS[measure]]
 
 
-def _validation(learned: Representation) -> dict[str, object]:
-    if learned.epoch == 0:
-        return {}
-    accuracies = nan_to_null([row["validation_accuracy"] for row in learned.metrics])
-    curve = [None if each is None else round(100 * each, 2) for each in accuracies]
-    snapshot = learned.epoch - 1
-    n_clusters = learned.metrics[snapshot]["n_clusters"]
-    return {"accuracy": curve[snapshot], "n_clusters": n_clusters, "curve": curve}
-
-
 def _collapse(learned: Representation) -> dict[str, object] | None:
     """Return the collapse statistics of the snapshot, with a warning if it or the last bank has
     collapsed."""
@@ -150,7 +114,7 @@ def _collapse(learned: Representation) -> dict[str, object] | None:
     if len(learned.metrics) > 1:
         warning = warning or describe_collapse(learned.metrics[-1])
     return {
-        "mean_cosine": round(statistics["bank_cosine"], 6),
-        "rank": round(statistics["bank_rank"], 2),
+        "mean_cosine": statistics["bank_cosine"],
+        "rank": statistics["bank_rank"],
         "warning": warning,
     }

@@ -66,10 +66,6 @@ class ReproduceOptions:
             raise UnknownName("protocol", self.protocol, PROTOCOLS)
         for name in self.methods:
             get_method(name)
-        if self.input_size is not None and self.input_size < 1:
-            raise UsageError(
-                f"--input-size: found {self.input_size}, expected a number of pixels, 1 or more"
-            )
 
     def rows_to_run(self, experiment: Experiment) -> list[TableRow]:
         """Return the rows of a table that are run rather than only quoted from the paper."""

@@ -14,7 +14,7 @@ from shoal.reproduce.cell_results import Result
 from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.plan import Plan, ReproduceOptions, check_changes, make_plan
 from shoal.reproduce.runner import Runner
-from shoal.reproduce.tables import Record, build_table, to_latex, to_markdown
+from shoal.reproduce.tables import Record, build_table
 from shoal.runs import csv_text
 
 
@@ -70,23 +70,11 @@ def _write(runner: Runner, plan: Plan, results: Mapping[str, Result]) -> Reprodu
     """Write the files of a table from the results of cells by key."""
     keys = {cell.key for cell in plan.cells}
     failures = {key: str(error) for key, error in runner.failed.items() if key in keys}
-    table = build_table(plan, results, failures)
-    text = to_markdown(table)
+    text, records = build_table(plan, results, failures)
     name = f"table{plan.experiment.name}"
     if plan.options.protocol != "paper":
         name += f"_{plan.options.protocol}"
-    contents = {
-        runner.out / f"{name}.md": text,
-        runner.out / f"{name}.tex": to_latex(table),
-        runner.out / f"{name}.csv": csv_text(
-            list(table.records[0]), [list(record.values()) for record in table.records]
-        ),
-    }
-    for path, content in contents.items():
-        write_text(path, content)
-    return Reproduction(
-        failures=failures,
-        text=text,
-        records=table.records,
-        files=list(contents),
-    )
+    files = [runner.out / f"{name}.md", runner.out / f"{name}.csv"]
+    write_text(files[0], text)
+    write_text(files[1], csv_text(list(records[0]), [list(record.values()) for record in records]))
+    return Reproduction(failures=failures, text=text, records=records, files=files)

@@ -17,15 +17,16 @@ from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import check_directions, is_out_of_memory
 from shoal.errors import MissingError, ShoalError
 from shoal.files import make_folder, write_text
-from shoal.methods.clusters import Discovery, Representation, nearest_clusters
+from shoal.methods.clusters import Discovery, Representation, nearest_clusters, shift_and_cut
+from shoal.methods.cms import learned_attention
 from shoal.methods.registry import get_method
 from shoal.reproduce.cell_results import Result, describe, read_result, recall
-from shoal.reproduce.clusterings import cluster_after, estimate_k
 from shoal.reproduce.experiments import FIXED_SHIFTS
 from shoal.reproduce.loaded_dataset import LoadedDataset, check_dataset
 from shoal.reproduce.plan import Cell
 from shoal.training.checkpoint import is_finished
 from shoal.training.task import Task
+from shoal.training.validation import validate
 
 
 @dataclass(eq=False, kw_only=True)
@@ -93,25 +94,21 @@ class Runner:
             getattr(loaded, part)
         try:
             task, learned, seconds = self._learn(first, loaded)
-        except Exception as error:
+        except ShoalError as error:
             self._skip(cells, error)
             return
         for cell in cells:
             try:
                 with in_lockstep():
                     self._finish(cell, learned, task, loaded, seconds)
-            except Exception as error:
+            except ShoalError as error:
                 self._skip([cell], error)
 
-    def _skip(self, cells: list[Cell], error: Exception) -> None:
+    def _skip(self, cells: list[Cell], error: ShoalError) -> None:
         """Log an error and continue without these cells; raise one that would affect every cell."""
-        is_fatal = isinstance(error, MissingError | OSError | MemoryError | ProcessLost)
+        is_fatal = isinstance(error, MissingError | ProcessLost)
         if is_fatal or is_out_of_memory(error.__cause__ or error):
             raise error
-        if not isinstance(error, ShoalError):
-            wrapped = ShoalError(f"{type(error).__name__}: {error}")
-            wrapped.__cause__ = error
-            error = wrapped
         for cell in cells:
             self.failed[cell.key] = error
             self.log(f"failed: {cell.key}: {error}; continuing without it")
@@ -224,6 +221,33 @@ def _k_in_words(cell: Cell, learned: Representation, found: Discovery) -> str:
     return "estimated on frozen features before training"
 
 
+def cluster_after(n_shifts: int, learned: Representation, cell: Cell, n_clusters: int) -> Discovery:
+    """Shift a fixed number of times, regardless of labels, and cut Ward's tree.
+
+    There are fewer shifts if a further one would leave fewer distinct embeddings than clusters.
+    """
+    return shift_and_cut(
+        replace(learned, n_shifts=n_shifts),
+        np.full(len(learned.embeddings), UNLABELED, dtype=np.int64),
+        cell.clustering_settings.inference,
+        n_clusters=n_clusters,
+        seed=0,
+        attention=learned_attention(learned),
+    )
+
+
+def estimate_k(learned: Representation, task: Task, rule: str) -> Representation:
+    """Return the representation with an estimate of K, for a snapshot chosen at the given K."""
+    if task.validation_set is not None:
+        embeddings = learned.embed(task.validation_set.pixels)
+        validation = task.validation_set.score(embeddings, None, None)
+    else:
+        rows = task.validation
+        assert rows is not None
+        validation = validate(learned.embeddings[rows], task.labels[rows], rule=rule)
+    return replace(learned, n_clusters=validation.n_clusters, rule=validation.rule)
+
+
 def group_by_training(cells: Iterable[Cell]) -> list[list[Cell]]:
     """Return groups of cells that share a training, sorted by what a loaded dataset caches.
 
@@ -234,12 +258,12 @@ def group_by_training(cells: Iterable[Cell]) -> list[list[Cell]]:
     for cell in cells:
         groups.setdefault(cell.training_key, []).append(cell)
 
-    def cache_key(group: list[Cell]) -> list[str]:
+    def cache_key(group: list[Cell]) -> str:
         cell = group[0]
-        parts: list[object] = [cell.dataset, cell.input_size, cell.settings.encoder]
-        if cell.trained is not None:
-            training = cell.trained.training
-            parts += [cell.trained.n_tail_blocks, training.seed, training.views, cell.setup]
-        return [str(part) for part in parts]
+        key = f"{cell.dataset} {cell.input_size} {cell.settings.encoder}"
+        if cell.trained is None:
+            return key
+        training = cell.trained.training
+        return f"{key} {cell.trained.n_tail_blocks} {training.seed} {training.views} {cell.setup}"
 
     return sorted(groups.values(), key=cache_key)

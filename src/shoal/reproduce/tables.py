@@ -1,22 +1,21 @@
-"""Tables of the paper with our numbers in them, as Markdown, LaTeX and CSV.
+"""Tables of the paper with our numbers in them, as Markdown and CSV.
 
-Markdown and LaTeX have the same notes: the settings of our numbers, where K and the snapshot come
-from, misprints of the paper, and remarks on images and training runs. In the CSV, columns say how
-each number was obtained.
+Notes under a table list the settings of our numbers, where K and the snapshot come from, misprints
+of the paper, and remarks on images and training runs. In the CSV, columns say how each number was
+obtained.
 """
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from itertools import product
 from operator import attrgetter
 
 from shoal.data.benchmarks import BENCHMARKS
-from shoal.methods.method import MethodSettings
 from shoal.reproduce.cell_results import COLUMNS, Result, numbers
 from shoal.reproduce.paper import MISPRINTS, paper_numbers
 from shoal.reproduce.plan import PROTOCOLS, Cell, Plan
-from shoal.words import count, plural
+from shoal.words import plural
 
 REPORTED_SETTINGS = (
     "loss.denominator",
@@ -28,65 +27,50 @@ REPORTED_SETTINGS = (
 )
 """Settings in which the paper, its released code and the default recipes differ."""
 
-CHOICES = {"settings": "Settings", "k_rule": "K", "snapshot": "Snapshot"}
+CHOICES = {
+    "settings": "Settings",
+    "k_rule": "K",
+    "snapshot": "Snapshot",
+    "epochs": "Epochs",
+    "input_size": "Image size",
+}
 """Columns of the CSV that also appear as notes under a table, and their titles in these notes."""
-
-_LATEX = str.maketrans(
-    {
-        **{sign: f"\\{sign}" for sign in "%_&#${}"},
-        **{"|": "$|$", "\\": "$\\backslash$", "~": "$\\sim$", "^": "\\^{}", "±": "$\\pm$"},
-        **{"–": "--", "…": "\\ldots{}", "α": "$\\alpha$", "λ": "$\\lambda$"},
-        **{"<": "$<$", ">": "$>$", "×": "$\\times$"},
-    }
-)
-"""LaTeX for characters that have a special meaning there or are missing in its fonts."""
 
 Record = dict[str, str | float | None]
 """A number and how it was obtained, by name."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table of the paper with our numbers in it."""
-
-    title: str
-    datasets: list[str]
-    columns: tuple[str, ...]
-    """The columns of each dataset."""
-    rows: dict[str, list[str]]
-    """Row -> the text of each number, dataset by dataset."""
-    notes: list[str]
-    records: list[Record]
-    """A dictionary per number: ours, the paper's, and how they were obtained."""
-
-
-def build_table(plan: Plan, results: Mapping[str, Result], failures: Mapping[str, str]) -> Table:
-    """Return a table of results, and of failures, by cell key."""
+def build_table(
+    plan: Plan, results: Mapping[str, Result], failures: Mapping[str, str]
+) -> tuple[str, list[Record]]:
+    """Return a table as Markdown, and its numbers, from results and failures by cell key."""
     experiment = plan.experiment
     columns = COLUMNS[experiment.measure]
     papers = paper_numbers(experiment.name, experiment.datasets)
-    misprints = MISPRINTS.get(experiment.name, ())
-    rows: dict[str, list[str]] = {row.name: [] for row in experiment.rows}
+    rows: dict[str, list[str]] = {row.name: [row.name] for row in experiment.rows}
     records: list[Record] = []
     remarks: list[str] = []
     choices: dict[str, Record] = {}
-    for row, dataset in product(experiment.rows, plan.datasets):
-        cells = plan.grid.get((row.name, dataset), ())
-        found = {cell.key: results[cell.key] for cell in cells if cell.key in results}
-        cell_remarks = find_remarks(row.name, dataset, cells, found, failures)
+    for row, dataset in product(rows, plan.datasets):
+        cells = plan.grid.get((row, dataset), ())
+        found = [results[cell.key] for cell in cells if cell.key in results]
+        title = BENCHMARKS[dataset].title
+        cell_remarks = [f"{title}: {note}." for result in found[:1] for note in result["notes"]]
+        cell_remarks += find_remarks(f"{row}, {title}", cells, results, failures)
         remarks += cell_remarks
-        choice = dict.fromkeys((*CHOICES, "epochs", "input_size"))
+        choice = dict.fromkeys(CHOICES)
         if cells:
-            choice = describe_choices(cells[0], found.values())
-            choices.setdefault(row.name, choice)
-        ours = [numbers(experiment.measure, result) for result in found.values()]
-        printed = papers.get(row.name, {}).get(dataset, [None] * len(columns))
+            choice = describe_choices(cells[0], found)
+            choices.setdefault(row, choice)
+        ours = [numbers(experiment.measure, result) for result in found]
+        printed = papers.get(row, {}).get(dataset, [None] * len(columns))
         for column, paper, *values in zip(columns, printed, *ours, strict=True):
-            mean, spread = mean_and_spread(values)
-            rows[row.name].append(_text(mean, spread, paper, experiment.measure))
+            mean = statistics.fmean(values) if values else None
+            spread = statistics.stdev(values) if len(values) > 1 else None
+            rows[row].append(_text(mean, spread, paper, experiment.measure))
             record: Record = {
                 "table": experiment.name,
-                "row": row.name,
+                "row": row,
                 "dataset": dataset,
                 "column": column,
                 "ours": mean,
@@ -95,80 +79,52 @@ def build_table(plan: Plan, results: Mapping[str, Result], failures: Mapping[str
                 "paper": paper,
                 "encoder": plan.encoder,
                 "protocol": plan.options.protocol,
-                "images": max((each["images"] for each in found.values()), default=None),
+                "images": max((each["images"] for each in found), default=None),
                 "remarks": " ".join(cell_remarks) or None,
-                "misprints": " ".join(misprints) or None,
             }
             records.append(record | choice)
-    notes = [*_plan_notes(plan), *choice_notes(choices), *misprints]
-    return Table(
-        title=_title(plan),
-        datasets=[BENCHMARKS[dataset].title for dataset in plan.datasets],
-        columns=columns,
-        rows=rows,
-        notes=[*notes, *unique(remarks)],
-        records=records,
-    )
+    titles = [BENCHMARKS[dataset].title for dataset in plan.datasets]
+    header = ["", *map(" ".join, product(titles, columns))]
+    misprints = MISPRINTS.get(experiment.name, ())
+    notes = [*_plan_notes(plan), *choice_notes(choices), *misprints, *dict.fromkeys(remarks)]
+    lines = [f"### {_title(plan)}", "", _line(header), "|---" * len(header) + "|"]
+    lines += map(_line, rows.values())
+    lines += ["", *(f"- {note}" for note in notes)]
+    return "\n".join(lines) + "\n", records
 
 
-def to_markdown(table: Table) -> str:
-    """Return the table as Markdown, with its notes."""
-    titles = [f"{dataset} {column}" for dataset in table.datasets for column in table.columns]
-    lines = [f"### {table.title}", "", f"| | {' | '.join(titles)} |"]
-    lines.append("|---" * (len(titles) + 1) + "|")
-    lines += [f"| {' | '.join([name, *texts])} |" for name, texts in table.rows.items()]
-    lines.append("")
-    lines += [f"- {note}" for note in table.notes]
-    return "\n".join(lines) + "\n"
-
-
-def to_latex(table: Table) -> str:
-    """Return the table as LaTeX for booktabs, with its title above and its notes below."""
-    n_columns = len(table.columns)
-    n_numbers = n_columns * len(table.datasets)
-
-    def line(cells: Iterable[str]) -> str:
-        return f"{' & '.join(cells)} \\\\"
-
-    def wide(text: str) -> str:
-        return f"\\multicolumn{{{1 + n_numbers}}}{{@{{}}p{{\\linewidth}}@{{}}}}{{{text}}} \\\\"
-
-    groups = [f"\\multicolumn{{{n_columns}}}{{c}}{{{dataset}}}" for dataset in table.datasets]
-    names = [_escape(column) for column in table.columns] * len(table.datasets)
-    lines = [
-        f"\\begin{{tabular}}{{l{'c' * n_numbers}}}",
-        wide(_escape(table.title)),
-        "\\toprule",
-        line(["", *groups]),
-        line(["", *names]),
-        "\\midrule",
-        *(line(map(_escape, [name, *texts])) for name, texts in table.rows.items()),
-        "\\bottomrule",
-        *(wide(f"\\footnotesize {_escape(note)}") for note in table.notes),
-        "\\end{tabular}\n",
-    ]
-    return "\n".join(lines)
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def describe_choices(cell: Cell, results: Iterable[Result] = ()) -> Record:
     """Describe a cell: its settings, where K comes from, and which snapshot is used."""
-    reported = []
+    reported = {}
     for name in REPORTED_SETTINGS:
-        values = [_setting(each, name) for each in (cell.settings, cell.clustering_settings)]
-        found = [value for value in values if value is not None]
-        if found:
-            reported.append(f"{name}={found[0]}")
-    epochs = None
-    if cell.trained is not None:
-        epochs = cell.trained.training.epochs
+        for settings in (cell.clustering_settings, cell.settings):
+            with suppress(AttributeError):  # another method's setting
+                reported[name] = attrgetter(name)(settings)
     sources = {result["n_clusters_source"] for result in results}
     return {
-        "settings": ", ".join(reported),
+        "settings": ", ".join(f"{name}={value}" for name, value in reported.items()),
         "k_rule": " or ".join(sorted(sources)),
         "snapshot": _snapshot(cell),
-        "epochs": epochs,
+        "epochs": cell.trained and cell.trained.training.epochs,
         "input_size": cell.input_size,
     }
+
+
+def _snapshot(cell: Cell) -> str:
+    """Describe which snapshot of a training run is used."""
+    if cell.trained is None:
+        return "none"
+    if cell.setup == "unsupervised" or cell.trained.training.snapshot == "last":
+        return "last epoch"
+    labels = "labeled validation images"
+    if cell.sees_hidden_labels:
+        labels = "HIDDEN labels"
+    at_k = "at the given K" if cell.selection == "given" else "over all K"
+    return f"best epoch by {labels} {at_k}"
 
 
 def choice_notes(choices: Mapping[str, Record]) -> list[str]:
@@ -178,56 +134,36 @@ def choice_notes(choices: Mapping[str, Record]) -> list[str]:
     """
     notes = []
     for name, title in CHOICES.items():
-        chosen = {row: str(choice[name]) for row, choice in choices.items() if choice[name]}
-        texts = unique(chosen.values())
-        if len(texts) > 1:
-            texts = [
-                f"{text} ({' | '.join(row for row in chosen if chosen[row] == text)})"
-                for text in texts
-            ]
+        rows: dict[str, list[str]] = {}
+        for row, choice in choices.items():
+            if choice[name]:
+                rows.setdefault(str(choice[name]), []).append(row)
+        texts = [f"{text} ({' | '.join(named)})" for text, named in rows.items()]
+        if len(rows) == 1:
+            texts = list(rows)
         if texts:
             notes.append(f"{title}: {'; '.join(texts)}.")
     return notes
 
 
 def find_remarks(
-    row: str,
-    dataset: str,
+    name: str,
     cells: Sequence[Cell],
     results: Mapping[str, Result],
     failures: Mapping[str, str],
 ) -> list[str]:
-    """Return sentences about skipped images, missing seeds, and failed or collapsed trainings."""
-    title = BENCHMARKS[dataset].title
-    found = results.values()
-    remarks = unique(f"{title}: {note}." for result in found for note in result["notes"])
-    n_skipped = max((result["images_skipped"] for result in found), default=0)
-    if n_skipped:
-        remarks.append(f"{title}: {count(n_skipped, 'image')} could not be decoded.")
+    """Return sentences about failed and collapsed trainings."""
+    remarks = []
     for cell in cells:
-        name = f"{row}, {title}"
+        start = name
         if cell.trained is not None:
-            name += f", seed {cell.trained.training.seed}"
+            start += f", seed {cell.trained.training.seed}"
+        if cell.key in failures:
+            remarks.append(f"{start}: failed, {failures[cell.key].rstrip('.')}.")
         collapse = results[cell.key]["collapse"] if cell.key in results else None
         if collapse and collapse["warning"]:
-            remarks.append(f"{name}: {collapse['warning']}.")
-        if cell.key in failures:
-            remarks.append(f"{name}: failed, {failures[cell.key].rstrip('.')}.")
+            remarks.append(f"{start}: {collapse['warning']}.")
     return remarks
-
-
-def unique(texts: Iterable[str]) -> list[str]:
-    """Return each text once, in order."""
-    return list(dict.fromkeys(texts))
-
-
-def mean_and_spread(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the mean and the standard deviation; None for too few values."""
-    if not values:
-        return None, None
-    if len(values) == 1:
-        return values[0], None
-    return statistics.fmean(values), statistics.stdev(values)
 
 
 def _text(mean: float | None, spread: float | None, paper: float | None, measure: str) -> str:
@@ -243,69 +179,33 @@ def _text(mean: float | None, spread: float | None, paper: float | None, measure
     return text
 
 
-def _escape(text: str) -> str:
-    return text.translate(_LATEX)
-
-
-def _setting(settings: MethodSettings, name: str) -> object:
-    """Return a setting by its dotted name; None if there is none."""
-    try:
-        return attrgetter(name)(settings)
-    except AttributeError:
-        return None
-
-
 def _title(plan: Plan) -> str:
     """Return the title, followed by the protocol unless it is the paper's."""
     title = plan.experiment.title
     if plan.experiment.name.isdecimal():
         title = f"Table {plan.experiment.name}: {title}"
-    protocol = plan.options.protocol
-    if protocol == "paper":
-        return title
+    if plan.options.protocol != "paper":
+        title += f" (protocol: {plan.options.protocol})"
     if any(cell.sees_hidden_labels for cell in plan.cells):
-        protocol = f"{protocol}, selection by hidden labels"
-    return f"{title} (protocol: {protocol})"
+        title += ", selection by hidden labels"
+    return title
 
 
 def _plan_notes(plan: Plan) -> list[str]:
     """Describe how our numbers were obtained, and how snapshot and K were chosen."""
-    sizes = unique(str(cell.input_size or "default") for cell in plan.cells)
-    trained = [cell.trained for cell in plan.cells if cell.trained is not None]
-    epochs = unique(str(settings.training.epochs) for settings in trained)
-    setup = [f"encoder {plan.encoder}", f"images of {' or '.join(sizes)} px"]
-    if epochs:
-        setup.append(f"{' or '.join(epochs)} epochs")
-    changes = plan.options.changes
-    setup += [f"{name}={changes[name]}" for name in changes if name != "training.epochs"]
+    protocol = plan.options.protocol
+    setup = [f"encoder {plan.encoder}"]
+    setup += [f"{name}={value}" for name, value in plan.options.changes.items()]
     setup.append(f"{plural(len(plan.seeds), 'seed')} {', '.join(map(str, plan.seeds))}")
     if len(plan.seeds) > 1:
         setup.append("mean ± standard deviation")
-    protocol = plan.options.protocol
-    setups = {row.setup for row in plan.options.rows_to_run(plan.experiment)}
-    if setups == {"unsupervised"}:
+    selection = PROTOCOLS[protocol]
+    if {cell.setup for cell in plan.cells} == {"unsupervised"}:
         selection = "no labels to choose by: K given, last snapshot, fixed number of shifts"
-    else:
-        selection = PROTOCOLS[protocol]
-        share = max((cell.validation_share for cell in plan.cells), default=0)
-        if share:
-            selection += f"; {share:.0%} of the images are held out to choose snapshot and K"
-            selection += ", if the method needs to choose them"
+    elif share := max((cell.validation_share for cell in plan.cells), default=0):
+        selection += f"; {share:.0%} of the images are held out for methods that choose by them"
     return [
         f"Ours: {', '.join(setup)}.",
         f"Protocol '{protocol}': {selection}.",
         f"In parentheses: the paper's numbers, with {plan.experiment.encoder}. –: not run.",
     ]
-
-
-def _snapshot(cell: Cell) -> str:
-    """Describe which snapshot of a training run is used."""
-    if cell.trained is None:
-        return "none"
-    if cell.setup == "unsupervised" or cell.trained.training.snapshot == "last":
-        return "last epoch"
-    labels = "labeled validation images"
-    if cell.sees_hidden_labels:
-        labels = "HIDDEN labels"
-    at_k = "at the given K" if cell.selection == "given" else "over all K"
-    return f"best epoch by {labels} {at_k}"
