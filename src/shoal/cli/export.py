@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
@@ -40,7 +40,6 @@ def export(
     Images are linked, or copied if the file system has no links; they are never moved or changed.
     Labeled images are exported with their label.
     """
-    from shoal.discovery.export.export_job import GivenLabels
     from shoal.discovery.export.formats import export_run
     from shoal.review.reviewed_run import ReviewedRun
 
@@ -52,7 +51,7 @@ def export(
         out,
         images=images,
         copy=copy,
-        given_labels=cast(GivenLabels, given_labels),
+        given_labels=given_labels,
     )
     if exported.n_disagreeing:
         used = "label" if given_labels == "keep" else "category"

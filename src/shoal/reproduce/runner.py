@@ -74,16 +74,16 @@ class Runner:
         parts = {(cell.dataset, part) for cell in cells for part in cell.parts}
         for dataset, part in sorted(parts):
             check_dataset(dataset, self.roots[dataset], part)
-        encoders = dict.fromkeys(
+        encoders = {
             (
                 cell.settings.encoder,
                 None if cell.trained is None else cell.trained.n_tail_blocks,
                 cell.settings.input_size,
             )
             for cell in cells
-        )
-        for name, n_tail_blocks, input_size in encoders:
-            load_encoder(name, n_tail_blocks=n_tail_blocks, input_size=input_size)
+        }
+        for name, split, input_size in encoders:
+            load_encoder(name, n_tail_blocks=split, input_size=input_size)
 
     def _run_group(self, cells: list[Cell]) -> None:
         """Train once, then cluster and score for each cell."""

@@ -109,7 +109,7 @@ def describe_choices(cell: Cell, results: Iterable[Result] = ()) -> Record:
         "settings": ", ".join(f"{name}={value}" for name, value in reported.items()),
         "k_rule": " or ".join(sorted(sources)),
         "snapshot": _snapshot(cell),
-        "epochs": cell.trained and cell.trained.training.epochs,
+        "epochs": None if cell.trained is None else cell.trained.training.epochs,
         "input_size": cell.input_size,
     }
 

@@ -404,10 +404,10 @@ def test_a_failed_export_leaves_no_files(
     assert not [*export_run(run, "imagefolder", out).folder.glob(".*")]
 
 
-def test_a_folder_named_metadata_csv_is_refused_by_hugging_face(run: Run, tmp_path: Path) -> None:
+def test_an_image_in_the_place_of_a_table_is_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "photos" / "metadata.csv").mkdir()
     recast(run, ["cat"], tmp_path / "photos" / "metadata.csv")
     run.write_assignments([replace(run.assignments[0], path="metadata.csv/0.png")])
-    with pytest.raises(DataError, match=r"metadata\.csv/0\.png"):
+    with pytest.raises(UsageError, match=r"metadata\.csv"):
         export_run(run, "hf", tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -21,8 +21,15 @@ from shoal.discovery.comparison.label_split import LabelSplit, doubts, split_lab
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.frozen_result import cluster_frozen
 from shoal.discovery.job import EmbeddedImages, Job
-from shoal.discovery.reporter import NOTE, SILENT
-from shoal.discovery.results import FROZEN, TRAINED, cluster, make_result, write_result_run
+from shoal.discovery.reporter import NOTE
+from shoal.discovery.results import (
+    FROZEN,
+    TRAINED,
+    Result,
+    cluster,
+    make_result,
+    write_result_run,
+)
 from shoal.discovery.trained.held_out import fit_batch
 from shoal.discovery.trained.trained_result import with_networks
 from shoal.discovery.trained.training import Training, stop_request, train, training_deadline
@@ -32,7 +39,7 @@ from shoal.methods.clusters import Representation
 from shoal.methods.registry import get_method
 from shoal.runs import Run
 from shoal.settings import dump_settings
-from shoal.words import count, doubt_labels
+from shoal.words import count
 
 BEST = "best.yaml"
 """The file with the settings of the best method, for `shoal discover --config`."""
@@ -107,10 +114,12 @@ class ComparisonJob(Job):
         trials = []
         for repeat, split in enumerate(splits):
             prefix = f"repeat {repeat + 1} of {len(splits)}: " if len(splits) > 1 else ""
-            self.reporter.report(f"{prefix}{split.in_words()}")
-            numbers.append(self._cluster_frozen(images, repeat, split))
+            n_clusters = self._cluster_frozen(images, repeat, split)
+            categories = f"{count(n_clusters, 'category')} for every method"
+            self.reporter.report(f"{prefix}{split.in_words()}; {categories}")
+            numbers.append(n_clusters)
             for settings in self.methods[1:]:
-                chosen = replace(settings, n_clusters=numbers[-1])
+                chosen = replace(settings, n_clusters=n_clusters)
                 trials.append(self._trial(chosen, repeat, prefix, split.collection))
         trials = [each for each in trials if not _is_done(each.run)]
         trainings = [each for each in trials if each.training is not None]
@@ -131,8 +140,7 @@ class ComparisonJob(Job):
         run = Run(run_folder(self.run.path, settings.method, repeat))
         training = None
         if settings.is_trained:
-            reporter = self.reporter if repeat == 0 else SILENT
-            settings = fit_batch(settings, len(collection), reporter)
+            settings = fit_batch(settings, len(collection), self.reporter)
             training = Training(
                 method=settings.method,
                 settings=settings.trained,
@@ -151,22 +159,21 @@ class ComparisonJob(Job):
     def _cluster_frozen(self, images: EmbeddedImages, repeat: int, split: LabelSplit) -> int:
         """Write the result of the frozen encoder, and return its number of categories."""
         start = time.perf_counter()
-        discovery = cluster_frozen(images.frozen, split.collection.labels, self.settings)
-        seconds = round(time.perf_counter() - start, 3)
-        n_clusters = discovery.n_clusters
+        collection = split.collection
+        discovery = cluster_frozen(images.frozen, collection.labels, self.settings)
+        seconds = time.perf_counter() - start
         run = Run(run_folder(self.run.path, FROZEN, repeat))
         if not _is_done(run):
-            result = make_result(FROZEN, discovery, split.collection, self.settings)
-            about = {"n_clusters": n_clusters, "seconds": seconds}
-            write_result_run(self.run, result, self.settings, run.path, **about)
-        if repeat == 0:
-            is_given = self.settings.n_clusters is not None
-            source = "given" if is_given else "estimated with the frozen encoder"
-            self.reporter.report(f"{count(n_clusters, 'category')} for every method, {source}")
-            doubt = doubt_labels(split.collection.n_labeled, split.collection.n_classes)
-            if doubt and not is_given:
-                self.reporter.report(f"{NOTE}{doubt}")
-        return n_clusters
+            result = make_result(FROZEN, discovery, collection, self.settings)
+            self._write_run(run, result, self.settings, seconds)
+        return discovery.n_clusters
+
+    def _write_run(
+        self, run: Run, result: Result, settings: DiscoverySettings, seconds: float
+    ) -> None:
+        n_clusters = settings.n_clusters or result.discovery.n_clusters
+        about = {"n_clusters": n_clusters, "seconds": round(seconds, 3)}
+        write_result_run(self.run, result, settings, run.path, **about)
 
     def _train(self, images: EmbeddedImages, trials: Sequence[Trial]) -> None:
         """Train one method after the other, until one is stopped."""
@@ -218,8 +225,7 @@ class ComparisonJob(Job):
             unseen = np.empty(0, dtype=np.int64)
             result = make_result(TRAINED, discovery, collection, settings, unseen=unseen)
             result = with_networks(result, trial.training, learned)
-        about = {"n_clusters": settings.n_clusters, "seconds": round(seconds, 3)}
-        write_result_run(self.run, result, settings, trial.run.path, **about)
+        self._write_run(trial.run, result, settings, seconds)
 
     def _evaluate(
         self,

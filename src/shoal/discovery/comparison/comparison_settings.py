@@ -47,11 +47,6 @@ class ComparisonSettings:
         """The settings of the frozen encoder, with those that all methods share."""
         return self.methods[0]
 
-    @property
-    def seed(self) -> int:
-        """The seed of all methods."""
-        return self.frozen.seed
-
 
 def name_of(settings: DiscoverySettings) -> str:
     """Return the name of a row: the method, or 'frozen'."""

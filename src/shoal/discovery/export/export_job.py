@@ -4,15 +4,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from shoal.discovery.export.file_names import link_image, original
+from shoal.errors import UsageError
 from shoal.review.decisions import decisions_of
 from shoal.review.reviewed_run import ReviewedRun, names_today
 from shoal.runs import NO_CATEGORY, Assignment, Category
-
-GivenLabels = Literal["keep", "predicted"]
-"""For a labeled image in another category: export its label, or the predicted category."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -33,7 +30,11 @@ class ExportJob:
     @property
     def images(self) -> Path:
         """The folder of the images, for formats that need it."""
-        assert self.root is not None
+        if self.root is None:
+            raise UsageError(
+                "the images of the run are not local files, so they cannot be linked; give a "
+                "folder of the images with --images, or export to csv, labelstudio or projector"
+            )
         return self.root
 
     def link(self, files: Mapping[str, str]) -> None:

@@ -7,7 +7,6 @@ import shutil
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
-from urllib.parse import unquote
 
 from shoal.boxes import split_file
 from shoal.data.pixels.decoding import MAX_PIXELS, Unreadable, decode_whole
@@ -30,17 +29,17 @@ MAX_BYTES = 255
 def folder_names(categories: Iterable[str], *, taken: Iterable[str] = ()) -> dict[str, str]:
     """Return a folder name for each category, all different on a case-insensitive file system.
 
-    If a name is `taken`, or used by another category, more characters are written as %XX. Names
-    that are too long are cut, and end with a digest.
+    Characters that a file system forbids or hides are written as %XX. Names that are too long are
+    cut, and these and names that are `taken`, or used by another category, end with a digest.
     """
     names: dict[str, str] = {}
     used = {fold(name) for name in taken}
     for category in sorted(set(categories)):
-        # Escaped as a whole, a category differs from all others.
-        candidates = (folder_name(category, n_escaped) for n_escaped in range(len(category) + 1))
-        name = next(name for name in candidates if fold(name) not in used)
+        name = shortened(ESCAPED.sub(_escape, category))
+        if fold(name) in used:
+            name = shortened(name, category)
         used.add(fold(name))
-        names[category] = shortened(name)
+        names[category] = name
     return names
 
 
@@ -49,35 +48,20 @@ def fold(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
-def shortened(name: str) -> str:
-    """Return a name of at most `MAX_BYTES`: cut, with a digest of the whole name and its suffix."""
+def shortened(name: str, digested: str = "") -> str:
+    """Return a name of at most `MAX_BYTES`: a longer one is cut, and ends with a digest of the
+    whole name and its suffix; with `digested`, any name ends with a digest of that."""
     encoded = name.encode("utf-8", "surrogateescape")
-    if len(encoded) <= MAX_BYTES:
+    if len(encoded) <= MAX_BYTES and not digested:
         return name
-    suffix = PurePosixPath(name).suffix[:16]
-    end = f"~{hashlib.sha256(encoded).hexdigest()[:12]}{suffix}"
+    digest = hashlib.sha256((digested or name).encode("utf-8", "surrogateescape")).hexdigest()
+    end = f"~{digest[:12]}{PurePosixPath(name).suffix[:16]}"
     n_left = MAX_BYTES - len(end.encode("utf-8", "surrogateescape"))
     return encoded[:n_left].decode("utf-8", "ignore") + end
 
 
-def folder_name(category: str, n_escaped: int = 0) -> str:
-    """Return a category as a folder name: unchanged unless a file system forbids or hides it.
-
-    Otherwise forbidden characters, a leading dot, a dot or space at the end, the first letter of a
-    reserved name and '%' are written as %XX, and the first `n_escaped` characters in any case.
-    `urllib.parse.unquote` restores every category, and two categories never share a folder: a name
-    that only looks escaped ('a%2Fb') is escaped too.
-    """
-    escaped = {*range(n_escaped), *(found.start() for found in ESCAPED.finditer(category))}
-    if not escaped and unquote(category) == category:
-        return category
-    parts = []
-    for index, character in enumerate(category):
-        if index in escaped or character == "%":
-            codes = character.encode("utf-8", "surrogateescape")
-            character = f"%{codes.hex('%').upper()}"
-        parts.append(character)
-    return "".join(parts)
+def _escape(found: re.Match[str]) -> str:
+    return f"%{found[0].encode('utf-8', 'surrogateescape').hex('%').upper()}"
 
 
 def inside(root: Path, path: str) -> Path:

@@ -5,12 +5,17 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
 
 from shoal.data.readers.folders import refuse_address
 from shoal.data.readers.shards import is_stored_source
-from shoal.discovery.export.detections import to_coco, to_yolo
-from shoal.discovery.export.export_job import ExportJob, GivenLabels, apply_labels, find_disagreeing
+from shoal.discovery.export.annotations import (
+    label_studio_steps,
+    to_coco,
+    to_fiftyone,
+    to_label_studio,
+    to_yolo,
+)
+from shoal.discovery.export.export_job import ExportJob, apply_labels, find_disagreeing
 from shoal.discovery.export.imagefolder import to_hugging_face, to_imagefolder
 from shoal.discovery.export.table_files import (
     to_dendrogram,
@@ -20,8 +25,7 @@ from shoal.discovery.export.table_files import (
     to_tables,
     write_notes,
 )
-from shoal.discovery.export.tools import label_studio_steps, to_fiftyone, to_label_studio
-from shoal.errors import DataError, UnknownName, UsageError
+from shoal.errors import UnknownName, UsageError
 from shoal.files import absolute_path, make_folder
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
@@ -65,7 +69,7 @@ def export_run(
     *,
     images: Path | str | None = None,
     copy: bool = False,
-    given_labels: GivenLabels = "keep",
+    given_labels: str = "keep",
 ) -> Exported:
     """Export a run for another program into the empty or new folder `out`.
 
@@ -75,14 +79,17 @@ def export_run(
     """
     if format_name not in FORMATS:
         raise UnknownName("format", format_name, FORMATS)
-    if given_labels not in get_args(GivenLabels):
+    if given_labels not in ("keep", "predicted"):
         raise UsageError(f"given labels: found {given_labels!r}, expected keep or predicted")
     target = Path(out)
-    is_linking = format_name in LINKING
-    root = _find_root(run, images, is_needed=is_linking)
+    root = None
+    where = str(images or run.provenance.get("root") or "")
+    if images is not None or (where and not is_stored_source(where)):
+        refuse_address(where)
+        root = absolute_path(where)
     if target.is_dir() and {entry.name for entry in target.iterdir()} - {DRAFT}:
         raise UsageError(f"{target}: is not empty; choose an empty or new folder")
-    if is_linking and root is not None:
+    if format_name in LINKING and root is not None:
         for folder in run.provenance.get("folders") or ():
             if target.resolve().is_relative_to((root / folder).resolve()):
                 raise UsageError(
@@ -129,20 +136,3 @@ def _draft(target: Path) -> Iterator[Path]:
         with contextlib.suppress(OSError):  # not empty
             if is_new:
                 target.rmdir()
-
-
-def _find_root(run: Run, images: Path | str | None, *, is_needed: bool) -> Path | None:
-    """Return the folder of a run's images; refuse a run without one if it is needed."""
-    root = str(images or run.provenance.get("root") or "")
-    if not root or (images is None and is_stored_source(root)):
-        if not is_needed:
-            return None
-        raise UsageError(
-            f"{run.path}: its images are not local files, so they cannot be linked; give a folder "
-            "of the images with --images, or export to csv, labelstudio or projector"
-        )
-    refuse_address(root)
-    folder = absolute_path(root)
-    if (is_needed or images is not None) and not folder.is_dir():
-        raise DataError(f"{folder}: the folder of images does not exist; give it with --images")
-    return folder

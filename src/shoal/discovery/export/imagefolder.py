@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from shoal.boxes import split_name
 from shoal.data.readers.layouts import UNLABELED_FOLDERS
 from shoal.discovery.export.export_job import ExportJob
-from shoal.discovery.export.file_names import fold, folder_names, shortened
-from shoal.errors import DataError
+from shoal.discovery.export.file_names import folder_names, shortened
 from shoal.files import write_text
 from shoal.runs import Assignment, csv_text
 
@@ -53,7 +52,7 @@ def _files_by_path(job: ExportJob) -> dict[str, str]:
     for row in job.rows:
         paths_by_category.setdefault(row.category, []).append(row.path)
     # A category in one of these folders would be read as unlabeled.
-    taken = ("export.csv", job.out.name, *UNLABELED_FOLDERS)
+    taken = ("export.csv", *UNLABELED_FOLDERS)
     folders = folder_names(filter(None, paths_by_category), taken=taken) | {"": UNSORTED}
     return {
         path: f"{folders[category]}/{name}"
@@ -74,12 +73,6 @@ def _link_folders(
 
 def to_hugging_face(job: ExportJob) -> None:
     """Write the images under their paths, and metadata.csv, as `datasets` reads it."""
-    for row in job.rows:
-        if fold(row.path.partition("/")[0]) in ("metadata.csv", fold(job.out.name)):
-            raise DataError(
-                f"{row.path}: conflicts with metadata.csv of this format; export to imagefolder "
-                "instead"
-            )
     job.link({row.path: _as_file(row.path) for row in job.rows})
     header = ("file_name", "label", "label_given", "is_novel", "confidence", "outlier_score")
     rows = [
@@ -103,7 +96,7 @@ def file_names(paths: Sequence[str]) -> list[str]:
     files = [_as_file(path) for path in paths]
     names = [file.rsplit("/", 1)[-1] for file in files]
     if len({name.casefold() for name in names}) < len(names):
-        names = [file.replace("%", "%25").replace("/", "%2F") for file in files]
+        names = [file.replace("/", "%2F") for file in files]
     return [shortened(name) for name in names]
 
 

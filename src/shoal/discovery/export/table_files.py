@@ -86,15 +86,11 @@ def write_notes(run: ReviewedRun, out: Path) -> None:
     if run.review is None:
         return
     state = run.review.state
-    names = {number: record.name for number, record in state.categories.items()}
-    notes = [("", record.name, record.note) for record in state.categories.values()]
+    lines = [("", record.name, record.note) for record in state.categories.values()]
     for row, note in sorted(state.notes.items()):
-        category = names.get(int(state.category[row]), "")
-        notes.append((state.paths[row], category, note))
+        lines.append((state.paths[row], run.assignments[row].category, note))
     rows = [
-        [_escape_formula(cell) for cell in (*line, " ".join(TAG.findall(line[-1])))]
-        for line in notes
-        if line[-1]
+        [*map(_escape_formula, line), " ".join(TAG.findall(line[-1]))] for line in lines if line[-1]
     ]
     if rows:
         write_text(out / "notes.csv", csv_text(("path", "category", "note", "tags"), rows))
