@@ -15,7 +15,6 @@ import tarfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path, PurePath, PurePosixPath
@@ -51,11 +50,11 @@ from shoal.text import one_line
 if TYPE_CHECKING:
     from pyarrow import DataType, Schema
 
-VERSION = 10
+VERSION = 11
 """Version of the cached indexes; a new one invalidates them."""
 
-COMPRESSED = re.compile(r"\.(tgz|gz|bz2|xz|zst)$")
 BRACES = re.compile(r"\{([^{}]*)\}")
+SPECIAL = re.compile(r"[{*]")
 MAX_SHARDS = 1_000_000
 
 IMAGE_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "picture", "photo")
@@ -64,7 +63,7 @@ IMAGE_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "picture", "photo")
 CAPTION = ".txt"
 LABEL_SUFFIXES = (".cls", ".json", CAPTION)
 """Suffixes of members that may hold a label, in order of preference. A .txt member of several lines
-or of more than `MAX_LABEL_BYTES` is a caption, not a label."""
+is a caption, not a label, and so is a member of more than `MAX_LABEL_BYTES`."""
 
 MAX_LABEL_BYTES = 1 << 20
 
@@ -73,40 +72,28 @@ class ShardImage(NamedTuple):
     """One image of a shard."""
 
     name: str
-    start: int
-    """Its first byte in a tar shard, its row in a parquet shard."""
-    n_bytes: int
-    """-1 if unknown."""
+    location: str
+    """Where its bytes are, as `read_stored` takes it."""
+    state: str
+    """What changes with the shard, and the place of the image in it."""
     label: str | None
     """Its class; None for unlabeled."""
 
 
-@dataclass
-class ShardIndex:
-    """The images of one shard in order."""
-
-    state: str = ""
-    """What changes with the shard."""
-    column: str | None = None
-    """The column of images in a parquet shard."""
-    images: list[ShardImage] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)
-    """Images that cannot be used, and why."""
+Index = tuple[list[ShardImage], dict[str, str]]
+"""The images of a shard in order; those that cannot be used, and why."""
 
 
 def is_shards(location: Location, image_column: str | None = None) -> bool:
     """Return whether a location means shards: a tar file, a parquet file with images, or several of
     them by braces or a star."""
-    if Path(location).is_dir():
-        return False
     where = absolute(location)
     suffix = where.suffix.lower()
-    if suffix == ".tar" or COMPRESSED.search(suffix):
-        return True
-    if suffix not in SHARD_SUFFIXES:
+    if suffix not in SHARD_SUFFIXES or Path(where).is_dir():
         return False
-    is_pattern = re.search(r"[{*]", _split_pattern(where)[1]) is not None
-    return is_pattern or _has_images(str(where), image_column)
+    if suffix == ".parquet" and SPECIAL.search(_split_pattern(where)[1]) is None:
+        return _has_images(str(where), image_column)
+    return True
 
 
 def read_shards(
@@ -125,7 +112,7 @@ def read_shards(
     files = find_shards(where)
     listing = Listing(where)
 
-    def index(file: str) -> ShardIndex:
+    def index(file: str) -> Index:
         try:
             return _index(file, image_column, label_column)
         except DataError as error:
@@ -133,88 +120,83 @@ def read_shards(
                 raise
             if not allow_missing:
                 raise DataError(f"{error}, or leave the shard out with --allow-missing") from error
-            listing.left_out[PurePath(file).name] = f"none of its images is read: {error}"
-            return ShardIndex()
+            return [], {PurePath(file).name: f"none of its images is read: {error}"}
 
     with ThreadPoolExecutor(N_REQUESTS) as threads:
         indexes = list(threads.map(index, files))
-    names = [image.name for shard in indexes for image in shard.images]
-    if not names:
-        reason = "no images (jpg, png, webp, tif, bmp, gif or heic)"
-        reason = next(iter(listing.left_out.values()), reason)
-        raise DataError(f"{where}: {reason}; give other shards")
+    names = [image.name for found, _ in indexes for image in found]
     # If shards share names, as with numbered rows, images are named by their shard too.
     is_prefixed = len(set(names)) < len(names)
     folder = os.path.commonpath([os.path.dirname(file) for file in files])  # noqa: PTH120
-    images: list[tuple[str, str, ShardIndex, ShardImage]] = []
-    for file, shard in zip(files, indexes, strict=True):
+    images: list[ShardImage] = []
+    for file, (found, left_out) in zip(files, indexes, strict=True):
         prefix = ""
-        if is_prefixed:
+        if is_prefixed and found:
             prefix = f"{os.path.splitext(os.path.relpath(file, folder))[0]}/"  # noqa: PTH122
-        listing.left_out |= {prefix + name: reason for name, reason in shard.left_out.items()}
-        images += [(prefix + image.name, file, shard, image) for image in shard.images]
+        listing.left_out |= {prefix + name: reason for name, reason in left_out.items()}
+        images += [image._replace(name=prefix + image.name) for image in found]
+    if not images:
+        reason = "no images (jpg, png, webp, tif, bmp, gif or heic)"
+        reason = next(iter(listing.left_out.values()), reason)
+        raise DataError(f"{where}: {reason}; give other shards")
     listing.finish()
     if is_prefixed:
         listing.notes.append("shards share names of images, so names start with that of the shard")
     # Images are sorted by name, and read in the order of the shards.
-    order = sorted(range(len(images)), key=lambda i: images[i][0])
+    order = sorted(range(len(images)), key=lambda i: images[i].name)
     images = [images[i] for i in order]
-    listing.names = [name for name, *_ in images]
+    listing.names = [image.name for image in images]
     # With prefixes, names of folders are those of shards and not categories.
-    if is_prefixed or any(image.label for *_, image in images):
-        listing.labels = {name: image.label for name, *_, image in images}
+    if is_prefixed or any(image.label for image in images):
+        listing.labels = {image.name: image.label for image in images}
     listing.stored = StoredFiles(
         where=str(where),
-        locations=tuple(_location(file, shard, image) for _, file, shard, image in images),
-        states=tuple(f"{shard.state}-{image.start}" for *_, shard, image in images),
+        locations=tuple(image.location for image in images),
+        states=tuple(image.state for image in images),
         order=np.array(order, dtype=np.int64),
     )
     return listing
 
 
-def _location(file: str, shard: ShardIndex, image: ShardImage) -> str:
-    """Return the location of an image, as `read_stored` takes it."""
-    if shard.column is not None:
-        return row_of(file, image.start, shard.column)
-    return f"range:{image.start}:{image.n_bytes}:{file}"
-
-
 def find_shards(where: Place) -> list[str]:
-    """Return the files that a pattern matches, including compressed ones, which are refused."""
+    """Return the files that a pattern matches; a star matches no hidden ones."""
     fixed, rest = _split_pattern(where)
     names = expand_braces(rest)
-    if "*" not in rest:
-        return [fixed + name for name in names]
-    files = set[str]()
-    for name in names:
-        for file in _files_below(fixed + name.partition("*")[0].rpartition("/")[0]):
-            plain = COMPRESSED.sub("", file.removeprefix(fixed).lower())
-            if fnmatchcase(plain, name.lower()):
-                files.add(file)
+    files = [fixed + name for name in names]
+    if "*" in rest:
+        folder = absolute(fixed + SPECIAL.split(rest)[0].rpartition("/")[0] or "/")
+        if isinstance(folder, Address):
+            with reading(folder):
+                below = [name for name, _ in list_remote(folder)]
+        else:
+            below = [str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()]
+        patterns = [name.lower() for name in names]
+        files = []
+        for file in sorted(str(folder / name) for name in below if not is_hidden(name)):
+            name = file.removeprefix(fixed).lower()
+            if any(fnmatchcase(name, pattern) for pattern in patterns):
+                files.append(file)
     if not files:
         raise DataError(f"{where}: no such shards; give a pattern like 'shards-{{000..012}}.tar'")
-    return sorted(files)
+    return files
 
 
 def expand_braces(pattern: str) -> list[str]:
     """Return the names that a pattern like `shards-{000..012}.tar` or `{train,test}.tar` means."""
     parts = BRACES.split(pattern)
     choices = [[part] for part in parts]
-    choices[1::2] = [_choices(part, pattern) for part in parts[1::2]]  # those in braces
+    choices[1::2] = [_choices(part) for part in parts[1::2]]  # those in braces
     return ["".join(chosen) for chosen in itertools.product(*choices)]
 
 
-def _choices(part: str, pattern: str) -> list[str]:
+def _choices(part: str) -> list[str]:
     """Return the expansion of a pair of braces: a range of numbers, or a list."""
     numbers = re.fullmatch(r"(\d+)\.\.(\d+)", part)
     if numbers is None:
         return part.split(",")
     first, last = map(int, numbers.groups())
-    if not 0 <= last - first < MAX_SHARDS:
-        raise DataError(
-            f"{pattern}: found the range {part}, expected the smaller number first, as in "
-            "{000..012}"
-        )
+    if last - first > MAX_SHARDS:
+        return []
     return [str(number).zfill(len(numbers[1])) for number in range(first, last + 1)]
 
 
@@ -229,43 +211,25 @@ def _split_pattern(where: Place) -> tuple[str, str]:
     return existing, str(where).removeprefix(existing)
 
 
-def _files_below(start: str) -> list[str]:
-    """Return every file below a folder or an address, without hidden ones."""
-    folder = absolute(start or "/")
-    if isinstance(folder, Address):
-        with reading(folder):
-            below = [name for name, _ in list_remote(folder)]
-    else:
-        below = [str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()]
-    return [str(folder / name) for name in below if not is_hidden(name)]
-
-
-def _index(file: str, image_column: str | None, label_column: str | None) -> ShardIndex:
+def _index(file: str, image_column: str | None, label_column: str | None) -> Index:
     """Return the index of a shard, from the cache if the shard has not changed."""
     address = as_address(file)
     state = remote_state(address) if address else file_state(file)
     if state is None:
         raise DataError(f"{file}: no such shard; give existing ones")
-    identity = f"{VERSION}\n{file}\n{image_column}\n{label_column}"
+    identity = f"{VERSION}\n{file}\n{state}\n{image_column}\n{label_column}"
     cached = cache_folder() / "shards" / folder_name(PurePath(file).name, identity) / "index.json"
-    with suppress(OSError, ValueError, KeyError, TypeError):  # missing or damaged
-        index = ShardIndex(**json.loads(cached.read_text(encoding="utf-8")))
-        if index.state == state:
-            index.images = [ShardImage(*image) for image in index.images]
-            return index
-    if COMPRESSED.search(file.lower()):
-        raise DataError(
-            f"{file}: is compressed, so images cannot be read one by one; unpack it to a .tar file"
-        )
+    with suppress(OSError, ValueError, TypeError):  # missing or damaged
+        images, left_out = json.loads(cached.read_text(encoding="utf-8"))
+        return [ShardImage(*image) for image in images], left_out
     with reading(absolute(file), "shard"):
         if absolute(file).suffix.lower() == ".parquet":
-            index = _index_parquet(file, image_column, label_column)
+            index = _index_parquet(file, state, image_column, label_column)
         else:
-            index = _index_tar(file, label_column)
-    index.state = state
+            index = _index_tar(file, state, label_column)
     with suppress(ShoalError):  # a cache that cannot be written only costs time
         make_folder(cached.parent)
-        write_text(cached, json.dumps(asdict(index)))
+        write_text(cached, json.dumps(index))
     return index
 
 
@@ -312,7 +276,9 @@ def _has_images(file: str, chosen: str | None) -> bool:
         return False
 
 
-def _index_parquet(file: str, image_column: str | None, label_column: str | None) -> ShardIndex:
+def _index_parquet(
+    file: str, state: str, image_column: str | None, label_column: str | None
+) -> Index:
     """Index a parquet shard.
 
     A label that is a number has the name that the file's metadata gives it. Images are named by
@@ -347,11 +313,10 @@ def _index_parquet(file: str, image_column: str | None, label_column: str | None
         if isinstance(label, int) and 0 <= label < len(classes):
             cells[row] = str(classes[label])
     found = class_names(cells, lambda row: f"{file}, row {row}")
-    images = [
-        ShardImage(name, row, -1, label)
-        for row, (name, label) in enumerate(zip(names, found, strict=True))
-    ]
-    return ShardIndex(column=column, images=images)
+    images = []
+    for row, (name, label) in enumerate(zip(names, found, strict=True)):
+        images.append(ShardImage(name, row_of(file, row, column), f"{state}-{row}", label))
+    return images, {}
 
 
 def _image_column(schema: "Schema", chosen: str | None) -> str | None:
@@ -385,12 +350,12 @@ def _features(schema: "Schema") -> dict[str, dict[str, Any]]:
 # Tar
 
 
-def _index_tar(file: str, label_column: str | None) -> ShardIndex:
+def _index_tar(file: str, state: str, label_column: str | None) -> Index:
     """Index a tar shard; JSON members hold the label under the chosen or an accepted name."""
     keys: tuple[str, ...] = LABEL_COLUMNS
     if label_column is not None:
         keys = (label_column.casefold(),)
-    index = ShardIndex()
+    left_out: dict[str, str] = {}
     images: dict[str, tarfile.TarInfo] = {}
     labels: dict[str, object] = {}  # by member; an exception if it cannot be read
     with (
@@ -413,34 +378,33 @@ def _index_tar(file: str, label_column: str | None) -> ShardIndex:
                 if reason is None:
                     images[name] = member
                 else:
-                    index.left_out[ascii(name)[1:-1]] = reason
+                    left_out[ascii(name)[1:-1]] = reason
             elif suffix in LABEL_SUFFIXES:
                 key = name[: -len(suffix)] + suffix
                 try:
                     label = _read_label(shard, member, suffix, keys)
-                    if label is not None and labels.get(key, label) != label:
+                    if label is not None and labels.setdefault(key, label) != label:
                         raise ValueError(f"the shard holds two, {label!r} and another")
                 except (ValueError, KeyError, RecursionError) as error:
-                    label = error
-                if label is not None:
-                    labels[key] = label
+                    labels[key] = error
         _check_end(content, shard.offset)
     names = list(images)
-    of_images = [
-        next((labels[key] for key in _label_members(name) if key in labels), None) for name in names
-    ]
-    for name, label in zip(names, of_images, strict=True):
+    of_images: list[object] = []
+    for name in names:
+        label = next((labels[key] for key in _label_members(name) if key in labels), None)
         if isinstance(label, Exception):
             raise DataError(
                 f"{file}: the label of {name} cannot be read ({one_line(label)}); create the shard "
                 "again"
             )
+        of_images.append(label)
+    found = []
     classes = class_names(of_images, lambda i: f"{file}: the label of {names[i]}")
-    index.images = [
-        ShardImage(name, images[name].offset_data, images[name].size, label)
-        for name, label in zip(names, classes, strict=True)
-    ]
-    return index
+    for (name, member), label in zip(images.items(), classes, strict=True):
+        start = member.offset_data
+        location = f"range:{start}:{member.size}:{file}"
+        found.append(ShardImage(name, location, f"{state}-{start}", label))
+    return found, left_out
 
 
 def _read_label(
@@ -450,16 +414,11 @@ def _read_label(
 
     Raise ValueError if it cannot be read.
     """
-    is_caption = suffix == CAPTION
-    if member.size > MAX_LABEL_BYTES:
-        if is_caption:
-            return None
-        raise ValueError(f"more than {MAX_LABEL_BYTES:,} bytes")
     file = shard.extractfile(member)  # follows links inside the shard
-    if file is None:  # a device
+    if file is None or member.size > MAX_LABEL_BYTES:  # a device, or a caption
         return None
     text = file.read().decode("utf-8-sig").strip()
-    if not text or (is_caption and len(text.splitlines()) > 1):
+    if not text or (suffix == CAPTION and len(text.splitlines()) > 1):
         return None
     if suffix != ".json":
         return text
