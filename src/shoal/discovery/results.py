@@ -6,7 +6,7 @@ the run itself, and the other one a run inside it.
 Shapes: N images, D columns.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from shoal.methods.registry import get_method
 from shoal.review.decisions import COUNTED_BY
 from shoal.runs import MIXED_FROM, RESULTS, THUMBNAILS, UNCERTAIN_BELOW, Run, column
 from shoal.text import shown
-from shoal.training.model import TaskShape
 from shoal.words import count, doubt_labels, first_few, interval_in_words, is_wide, plural, span
 
 FROZEN, TRAINED = RESULTS
@@ -39,34 +38,26 @@ UNCHECKED = (
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Result:
     """The categories found with the frozen or the trained encoder; only the trained result has the
-    last four fields."""
+    last two fields."""
 
     name: str
     """'frozen' or 'trained'."""
     discovery: Discovery
     named: NamedCategories
-    frozen_weight: float = 0.0
-    """The weight of the frozen embeddings in the blend with the trained ones."""
-    n_tail_blocks: int | None = None
-    """Number of trained blocks; None: the one in the encoder's catalog entry."""
     trained_in: Path | None = None
     """The folder with the networks and metrics."""
-    shape: TaskShape | None = None
-    """The shape of the task that the model was made for."""
+    model: dict[str, Any] = field(default_factory=dict)
+    """The content of model.json: the number of trained blocks, None for the one in the encoder's
+    catalog entry; the weight of the frozen embeddings in the blend; the shape of the task."""
 
     def write(self, run: Run, settings: DiscoverySettings) -> None:
         """Write the tables and arrays of a run and, of a trained result, networks and metrics."""
         write_categories(run, self.named, self.discovery, settings.shift)
         if self.trained_in is None:
             return
-        assert self.shape is not None
         trained = Run(self.trained_in)
         trained.copy_model(run)
-        model: dict[str, Any] = {
-            "n_tail_blocks": self.n_tail_blocks,
-            "frozen_weight": self.frozen_weight,
-            "shape": asdict(self.shape),
-        }
+        model = dict(self.model)
         if self.discovery.predicted is not None:
             model["classifier"] = self._classifier_categories(self.discovery.predicted)
         run.write_json("model", model)

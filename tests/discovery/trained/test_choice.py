@@ -41,13 +41,13 @@ def task():
 def evaluation(frozen, labels, held_out, settings=SETTINGS) -> Evaluation:
     first = Discovery(clusters=labels, n_clusters=6, embeddings=frozen.numpy())
     return Evaluation(
+        job=SimpleNamespace(settings=settings),
         images=SimpleNamespace(
             frozen=Representation(embeddings=frozen, embed=lambda pixels: frozen),
             collection=SimpleNamespace(labels=labels, classes=CLASSES),
         ),
         held_out=held_out,
         frozen_discovery=first,
-        settings=settings,
     )
 
 

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from shoal.clustering.blend import HeldOutAccuracy
+from shoal.discovery.discovery_settings import choose_settings
+from shoal.discovery.reporter import SILENT
 from shoal.discovery.trained.evaluation import (
     Choice,
-    HeldOutStopping,
+    Evaluation,
     best_epoch,
-    read_evaluations,
 )
 from shoal.errors import DataError
 from shoal.runs import Run
@@ -22,7 +23,7 @@ def first(n_right: int) -> np.ndarray:
     return np.arange(100) < n_right
 
 
-def stopping(run: Run, counts: dict[int, int | None], *, n_epochs: int = 4) -> HeldOutStopping:
+def stopping(run: Run, counts: dict[int, int | None], *, n_epochs: int = 4) -> Evaluation:
     """Return early stopping with a given number of correct images of 100 after each epoch, and 50
     without training; None: collapsed."""
     frozen = HeldOutAccuracy(n_shifts=1, is_correct=first(50))
@@ -34,10 +35,10 @@ def stopping(run: Run, counts: dict[int, int | None], *, n_epochs: int = 4) -> H
         )
         for n in counts.values()
     )
-    evaluation = SimpleNamespace(compare=lambda embeddings, predicted: next(choices))
-    return HeldOutStopping(
-        evaluation=evaluation, run=run, n_epochs=n_epochs, report=lambda line: None
-    )
+    job = SimpleNamespace(run=run, reporter=SILENT, settings=choose_settings(epochs=n_epochs))
+    evaluation = Evaluation(job=job, images=None, held_out=None, frozen_discovery=None)
+    evaluation.__dict__["compare"] = lambda embeddings, predicted: next(choices)
+    return evaluation
 
 
 def ask(run: Run, counts: dict[int, int | None], *, n_epochs: int = 4) -> list[tuple[bool, bool]]:
@@ -70,7 +71,7 @@ def test_the_last_epoch_is_the_best_unless_an_earlier_one_is_significantly_bette
 def test_a_damaged_file_is_named(tmp_path) -> None:
     (tmp_path / "evaluations.json").write_text('{"first": [1]}')
     with pytest.raises(DataError, match=r"evaluations\.json"):
-        read_evaluations(Run(tmp_path))
+        ask(Run(tmp_path), {1: 60})
 
 
 def test_training_that_gets_worse_is_stopped_also_after_a_resume(tmp_path) -> None:
@@ -97,4 +98,4 @@ def test_an_improving_training_continues_and_a_hopeless_or_perfect_one_stops(tmp
 def test_the_evaluation_at_a_user_stop_is_not_stored(tmp_path) -> None:
     run = Run(tmp_path)
     assert ask(run, {2: 80, 3: 60}, n_epochs=8) == [(True, False), (False, True)]
-    assert list(read_evaluations(run)) == [2]
+    assert list(run.json("evaluations")) == ["2"]

@@ -42,12 +42,7 @@ def keep_training(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def evaluation_of(n_wrong: int, n_images: int = 40) -> Evaluation:
     right = np.arange(n_images) >= n_wrong
-    evaluation = Evaluation(
-        images=None,
-        held_out=None,
-        frozen_discovery=None,
-        settings=choose_settings(),
-    )
+    evaluation = Evaluation(job=None, images=None, held_out=None, frozen_discovery=None)
     evaluation.__dict__["frozen"] = HeldOutAccuracy(n_shifts=0, is_correct=right)
     return evaluation
 

@@ -31,13 +31,12 @@ from shoal.clustering.blend import (
 from shoal.clustering.links import reduce_within_class
 from shoal.clustering.matching import correct_images
 from shoal.discovery.discovery_settings import DiscoverySettings
-from shoal.discovery.job import EmbeddedImages
-from shoal.discovery.reporter import Listener
+from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.trained.held_out import HeldOut
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery
 from shoal.methods.registry import get_method
-from shoal.runs import Run, damaged
+from shoal.runs import reading
 from shoal.training.collapse import is_collapsed
 from shoal.training.loop import EpochDecision
 from shoal.words import count, percent
@@ -121,13 +120,20 @@ class Choice:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation:
-    """Clusters embeddings and compares the clusters with the held-out labels."""
+    """Clusters embeddings, compares the clusters with the held-out labels, and decides after an
+    epoch whether training goes on."""
 
+    job: Job
+    """With the settings of the training."""
     images: EmbeddedImages
     held_out: HeldOut
     frozen_discovery: Discovery
     """The clusters of the frozen result, whose K and linkage all comparisons use."""
-    settings: DiscoverySettings
+
+    @property
+    def settings(self) -> DiscoverySettings:
+        """The settings of the training."""
+        return self.job.settings
 
     @cached_property
     def frozen(self) -> HeldOutAccuracy | None:
@@ -216,57 +222,55 @@ class Evaluation:
             return HeldOutAccuracy(n_shifts=0, is_correct=is_correct)
         return None
 
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class HeldOutStopping:
-    """Stops training early if it is hopeless, gets worse, or assigns every held-out image
-    correctly.
-
-    evaluations.json has the evaluations so far, so that a resumed training stops at the same epoch
-    as an uninterrupted one.
-    """
-
-    evaluation: Evaluation
-    run: Run
-    n_epochs: int
-    report: Listener
-
     @property
     def epochs(self) -> list[int]:
         """The epochs, counted from 1, after which training is evaluated before its end."""
-        epochs = {max(1, round(share * self.n_epochs)) for share in EVALUATE_AFTER}
-        return sorted(epochs - {self.n_epochs})
+        n_epochs = self.settings.trained.training.epochs
+        epochs = {max(1, round(share * n_epochs)) for share in EVALUATE_AFTER}
+        return sorted(epochs - {n_epochs})
 
     def __call__(self, epoch: int, embeddings: Tensor, predicted: Ints | None) -> EpochDecision:
-        """Compare an epoch with the frozen embeddings, and with earlier epochs."""
-        choice = self.evaluation.compare(embeddings, predicted)
-        if choice.trained is None:
-            return self._decide(epoch, "the embeddings collapsed")
-        now = choice.trained.is_correct
-        evaluations = read_evaluations(self.run)
-        history = {past: correct for past, correct in evaluations.items() if past < epoch}
-        history[epoch] = now
+        """Stop training early if it is hopeless, gets worse, or assigns every held-out image
+        correctly."""
+        choice = self.compare(embeddings, predicted)
+        best = epoch
+        reason = ""
+        if choice.trained is not None:
+            history = self._history(epoch, choice.trained.is_correct)
+            best = best_epoch(history)
+            if best != epoch:
+                reason = "held-out accuracy fell significantly"
+            elif history[epoch].all():
+                reason = "all held-out images are assigned correctly"
+        if choice.is_hopeless:
+            reason = "held-out accuracy is significantly below that of the frozen result"
+        n_epochs = self.settings.trained.training.epochs
+        if reason and epoch < n_epochs:
+            self.job.reporter.report(
+                f"Stopped training after {epoch} of {n_epochs} epochs: {reason}."
+            )
+        return EpochDecision(is_best=best == epoch, should_stop=bool(reason))
+
+    def _history(self, epoch: int, is_correct: Bools) -> dict[int, Bools]:
+        """Return which held-out images were correct after earlier epochs and this one.
+
+        evaluations.json holds them, so that a resumed training stops at the same epoch as an
+        uninterrupted one.
+        """
+        run = self.job.run
+        history: dict[int, Bools] = {}
+        if run.has("evaluations.json"):
+            with reading(run.path / "evaluations.json"):
+                for past, correct in run.json("evaluations").items():
+                    if int(past) < epoch:
+                        history[int(past)] = np.array(correct, dtype=bool)
+        history[epoch] = is_correct
         # An evaluation at any other epoch means that the user stopped training. It is not stored,
         # because a resumed training goes past that epoch without one.
         if epoch in self.epochs:
             plain = {str(past): correct.astype(int).tolist() for past, correct in history.items()}
-            self.run.write_json("evaluations", plain)
-        best = best_epoch(history)
-        reason = ""
-        if choice.is_hopeless:
-            reason = "held-out accuracy is significantly below that of the frozen result"
-        elif best != epoch:
-            then = percent(float(history[best].mean()))
-            reason = f"held-out accuracy fell significantly, from {then} to {percent(now.mean())}"
-        elif now.all():
-            reason = "all held-out images are assigned correctly"
-        return self._decide(epoch, reason, is_best=best == epoch)
-
-    def _decide(self, epoch: int, reason: str, *, is_best: bool = True) -> EpochDecision:
-        """Report the reason to stop after an epoch, if there is one."""
-        if reason and epoch < self.n_epochs:
-            self.report(f"Stopped training after {epoch} of {self.n_epochs} epochs: {reason}.")
-        return EpochDecision(is_best=is_best, should_stop=bool(reason))
+            run.write_json("evaluations", plain)
+        return history
 
 
 def best_epoch(history: Mapping[int, Bools]) -> int:
@@ -278,18 +282,3 @@ def best_epoch(history: Mapping[int, Bools]) -> int:
     last = max(history)
     best = max(history, key=lambda epoch: int(history[epoch].sum()))
     return best if is_significant(history[best], history[last]) else last
-
-
-def read_evaluations(run: Run) -> dict[int, Bools]:
-    """Read evaluations.json: which held-out images were correct after each epoch; empty if there
-    is none."""
-    if not run.has("evaluations.json"):
-        return {}
-    try:
-        return {
-            int(epoch): np.array(correct, dtype=bool)
-            for epoch, correct in run.json("evaluations").items()
-        }
-    except (TypeError, ValueError) as error:
-        file = run.path / "evaluations.json"
-        raise damaged(file, "expected lists of 0 and 1 by epoch") from error

@@ -9,7 +9,7 @@ from shoal.data.collection import Collection
 from shoal.data.splits import hold_out_validation
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import NOTE, Reporter
-from shoal.words import count, first_few, plural
+from shoal.words import count, first_few
 
 MAX_NAMED = 5
 """Maximum number of categories that a message names."""
@@ -30,8 +30,6 @@ class HeldOut:
     """Known categories whose labels are all held out, as if they were novel."""
     rows: Ints
     """Rows with held-out labels: labeled validation images, and images of hidden categories."""
-    too_small: tuple[int, ...] = ()
-    """Categories with a single labeled image, which cannot be held out."""
 
 
 def hold_out(collection: Collection, settings: DiscoverySettings) -> HeldOut:
@@ -56,30 +54,21 @@ def hold_out(collection: Collection, settings: DiscoverySettings) -> HeldOut:
         validation=validation,
         hidden=tuple(hidden.tolist()),
         rows=np.flatnonzero(collection.is_labeled & (is_validation | is_hidden)),
-        too_small=tuple(np.flatnonzero(collection.class_sizes == 1).tolist()),
     )
 
 
 def describe_held_out(collection: Collection, held_out: HeldOut) -> list[str]:
-    """Return lines about the held-out labels, and about categories without any."""
+    """Return lines about the held-out labels."""
     if held_out.validation is None:
         return []
     n_labeled = int((collection.labels[held_out.validation] != UNLABELED).sum())
     images = count(len(held_out.validation), "validation image")
     lines = [f"{images}, {count(n_labeled, 'label')} held out from training"]
-    n_hidden = len(held_out.hidden)
-    n_small = len(held_out.too_small)
-    if n_hidden:
+    if held_out.hidden:
         names = first_few([collection.classes[label] for label in held_out.hidden], MAX_NAMED)
         lines.append(
-            f"all labels of {count(n_hidden, 'known category')} ({names}) held out, to evaluate "
-            "training on categories without labels"
-        )
-    if n_small:
-        names = first_few([collection.classes[label] for label in held_out.too_small], MAX_NAMED)
-        lines.append(
-            f"{NOTE}{count(n_small, 'category')} {plural(n_small, 'has')} a single labeled image "
-            f"({names}), which cannot be held out; label one more of each"
+            f"all labels of {count(len(held_out.hidden), 'known category')} ({names}) held out, to "
+            "evaluate training on categories without labels"
         )
     return lines
 

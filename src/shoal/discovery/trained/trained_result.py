@@ -5,7 +5,7 @@ trained result. With too few known categories to hold any out, it is trained onl
 for it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import torch
 
@@ -16,7 +16,7 @@ from shoal.discovery.discovery_settings import CPU_RECIPE, DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.reporter import CLUSTERING, NOTE
 from shoal.discovery.results import TRAINED, Result, cluster, make_result
-from shoal.discovery.trained.evaluation import Evaluation, HeldOutStopping, can_be_significant
+from shoal.discovery.trained.evaluation import Evaluation, can_be_significant
 from shoal.discovery.trained.held_out import (
     MIN_CATEGORIES,
     HeldOut,
@@ -57,10 +57,10 @@ def train_and_choose(job: Job, images: EmbeddedImages, frozen: Result) -> Result
     # Learned attention fits one embedding only, so its blends cannot be compared.
     if held_out.hidden and settings.shift.aggregation != "attention":
         evaluation = Evaluation(
+            job=replace(job, settings=settings),
             images=images,
             held_out=held_out,
             frozen_discovery=frozen.discovery,
-            settings=settings,
         )
         with job.reporter.progress("evaluating the frozen result"):
             _ = evaluation.frozen  # computed once and cached
@@ -86,11 +86,21 @@ def train_and_choose(job: Job, images: EmbeddedImages, frozen: Result) -> Result
     )
     with stop_request(training_deadline(job, images, settings.max_minutes)) as stop:
         job = replace(job, settings=settings, stop=stop)
-        trainer = _Trainer(job=job, images=images, frozen=frozen, held_out=held_out)
+        epochs = count(chosen.training.epochs, "epoch")
+        job.reporter.report(
+            f"Training for up to {epochs}. Ctrl-C stops and keeps the best result so far; a second "
+            "Ctrl-C quits. --resume continues after either."
+        )
         try:
-            if evaluation is None:
-                return trainer.train_unevaluated(training)
-            return trainer.train_evaluated(training, evaluation)
+            learned = train(job, images, training, early_stopping=evaluation)
+            images.trunk.free()
+            if learned is None:
+                job.reporter.report(KEEPING_FROZEN)
+                return frozen, None
+            trained = _Trained(
+                job=job, images=images, frozen=frozen, held_out=held_out, learned=learned
+            )
+            return trained.choose(training, evaluation)
         except TooFewDistinct as error:
             job.reporter.report(
                 f"{NOTE}the trained embeddings cannot be clustered ({error}). {KEEPING_FROZEN}"
@@ -108,11 +118,11 @@ def reason_not_to_train(settings: DiscoverySettings, evaluation: Evaluation | No
     if settings.train is True or settings.hidden_share == 0:
         return ""
     remedy = "; give --train to train anyway"
-    if settings.shift.aggregation == "attention":
-        return f"held-out labels cannot evaluate a method with learned attention{remedy}"
     if evaluation is None:
-        few = f"fewer than {MIN_CATEGORIES} known categories have two or more labeled images"
-        return f"{few}, so no category can be held out to evaluate it{remedy}"
+        return (
+            f"fewer than {MIN_CATEGORIES} known categories have two or more labeled images, or the "
+            f"method learns attention, so no category can be held out to evaluate it{remedy}"
+        )
     assert evaluation.frozen is not None
     is_correct = evaluation.frozen.is_correct
     if not can_be_significant(is_correct):
@@ -125,80 +135,74 @@ def reason_not_to_train(settings: DiscoverySettings, evaluation: Evaluation | No
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _Trainer:
-    """Trains on the images of a job, and clusters the trained embeddings."""
+class _Trained:
+    """What a training of a job has learned, to be clustered and compared with the frozen result."""
 
     job: Job
     images: EmbeddedImages
     frozen: Result
     held_out: HeldOut
+    learned: Representation
 
-    def train_unevaluated(self, training: Training) -> Results:
-        """Train without held-out categories; the labels of validation images choose the
-        snapshot."""
+    def choose(self, training: Training, evaluation: Evaluation | None) -> Results:
+        """Cluster the trained embeddings; held-out labels choose between the results.
+
+        Without held-out categories the trained result is used if training is done.
+        """
         job = self.job
-        job.reporter.report(_announcement(training))
-        learned = train(job, self.images, training)
+        learned = self.learned
         is_requested = job.settings.hidden_share == 0  # by --result trained, --protocol or --set
-        if learned is None or (not is_requested and is_collapsed(learned.embeddings)):
-            job.reporter.report(KEEPING_FROZEN)
-            return self.frozen, None
+        is_used = is_requested or learned.is_done
         weight = 0.0
+        # Learned attention fits one embedding only.
         has_blend = learned.predicted is None and job.settings.shift.aggregation != "attention"
-        if is_requested:
-            with job.reporter.progress(CLUSTERING):
-                discovery = self._cluster_trained(learned)
-        else:
-            if has_blend:
-                weight = FROZEN_WEIGHT
+        if not is_requested and has_blend:
+            weight = FROZEN_WEIGHT
+        n_shifts = None
+        if evaluation is not None:
+            choice = evaluation.compare(learned.embeddings, learned.predicted)
+            job.run.write_json("choice", choice.to_dict() | {"epochs": learned.epoch})
+            job.reporter.report(choice.in_words())
+            if choice.trained is None:
+                return self.frozen, None
+            is_used = choice.is_significant
+            n_shifts = choice.trained.n_shifts
+        elif not is_requested:
             # Check before blending: blended with frozen embeddings, collapsed ones look distinct.
+            if is_collapsed(learned.embeddings):
+                job.reporter.report(KEEPING_FROZEN)
+                return self.frozen, None
             check_distinct(unit_tree(learned.embeddings), self.frozen.discovery.n_clusters)
-            discovery = self._cluster_blend(learned, weight)
-        result = with_networks(self._result(discovery), training, learned, weight)
-        if not is_requested and not learned.is_done:
-            job.reporter.report(
-                f"No labels are held out to evaluate unfinished training. {KEEPING_FROZEN}"
-            )
-            return self.frozen, result
-        return result, self.frozen
-
-    def train_evaluated(self, training: Training, evaluation: Evaluation) -> Results:
-        """Train without the held-out labels, which choose between the results."""
-        job = self.job
-        job.reporter.report(_announcement(training))
-        stopping = HeldOutStopping(
-            evaluation=evaluation,
-            run=job.run,
-            n_epochs=training.settings.training.epochs,
-            report=job.reporter.report,
+            if not learned.is_done:
+                job.reporter.report(
+                    f"No labels are held out to evaluate unfinished training. {KEEPING_FROZEN}"
+                )
+        with job.reporter.progress(CLUSTERING):
+            if is_requested:
+                discovery = self._cluster_alone()
+            else:
+                discovery = self._cluster_blend(weight, n_shifts)
+        result = make_result(
+            TRAINED,
+            discovery,
+            self.images.collection,
+            job.settings,
+            unseen=self.held_out.rows,
+            fallback=self.frozen.named.calibration,
+            frozen=self.images.frozen.embeddings.cpu(),
         )
-        learned = train(job, self.images, training, early_stopping=stopping)
-        self.images.trunk.free()
-        if learned is None:
-            job.reporter.report(KEEPING_FROZEN)
-            return self.frozen, None
-        choice = evaluation.compare(learned.embeddings, learned.predicted)
-        job.run.write_json("choice", choice.to_dict() | {"epochs": learned.epoch})
-        job.reporter.report(choice.in_words())
-        if choice.trained is None:
-            return self.frozen, None
-        weight = FROZEN_WEIGHT
-        if learned.predicted is not None:
-            weight = 0.0
-        discovery = self._cluster_blend(learned, weight, choice.trained.n_shifts)
-        result = with_networks(self._result(discovery), training, learned, weight)
-        if choice.is_significant:
+        result = with_networks(result, training, learned, weight)
+        if is_used:
             return result, self.frozen
         return self.frozen, result
 
-    def _cluster_blend(
-        self, learned: Representation, weight: float, n_shifts: int | None = None
-    ) -> Discovery:
+    def _cluster_blend(self, weight: float, n_shifts: int | None) -> Discovery:
         """Cluster a blend of frozen and trained embeddings, with the frozen result's K and linkage.
 
         If `n_shifts` is None, labels choose the number of shifts.
         """
         frozen = self.images.frozen
+        learned = self.learned
         n_frozen = 0
         if weight > 0:
             n_frozen = frozen.embeddings.shape[1]
@@ -210,17 +214,24 @@ class _Trainer:
             n_shifts=n_shifts,
             linkage_method=self.frozen.discovery.linkage_method,
         )
-        with self.job.reporter.progress(CLUSTERING):
-            return self._cluster_with_frozen_k(both)
+        return self._cluster_with_frozen_k(both)
 
-    def _cluster_trained(self, learned: Representation) -> Discovery:
-        """Cluster the trained embeddings alone, as the paper does."""
+    def _cluster_alone(self) -> Discovery:
+        """Cluster the trained embeddings alone, as the paper does.
+
+        K is that of the frozen result: training pulls the labeled images of a category together, so
+        known categories no longer resemble novel ones and are a poor basis for an estimate. Only
+        the paper's rule estimates K on the trained embeddings of the validation images, except for
+        a method with a classifier, which needs K before training.
+        """
         settings = self.job.settings
         labels = self.images.collection.labels
         validation = self.held_out.validation
         # Labels cannot choose the linkage: training has seen them.
-        learned = replace(learned, linkage_method="ward")
-        if uses_frozen_k(settings):
+        learned = replace(self.learned, linkage_method="ward")
+        inference = settings.method_settings.inference
+        needs_n_clusters = get_method(settings.method).needs_n_clusters
+        if settings.n_clusters is None and (needs_n_clusters or inference.rule != "paper"):
             return self._cluster_with_frozen_k(learned)
         discovery = cluster(learned, labels, settings)
         has_source = discovery.estimate is not None or discovery.n_clusters_source
@@ -228,7 +239,6 @@ class _Trainer:
             return discovery
         # Training estimated K on the validation images: compute that curve for estimate.json.
         tree = unit_tree(torch.as_tensor(discovery.embeddings[validation]))
-        inference = settings.method_settings.inference
         estimate = estimate_n_clusters(tree, labels[validation], rule=inference.rule)
         clipped = estimate.clipped_to(inference.min_clusters, inference.max_clusters)
         return replace(discovery, estimate=clipped)
@@ -242,51 +252,15 @@ class _Trainer:
             discovery, estimate=frozen.estimate, n_clusters_source=frozen.n_clusters_source
         )
 
-    def _result(self, discovery: Discovery) -> Result:
-        """Name the categories; held-out labels calibrate their confidence."""
-        return make_result(
-            TRAINED,
-            discovery,
-            self.images.collection,
-            self.job.settings,
-            unseen=self.held_out.rows,
-            fallback=self.frozen.named.calibration,
-            frozen=self.images.frozen.embeddings.cpu(),
-        )
-
-
-def _announcement(training: Training) -> str:
-    """Return a message with the number of epochs, and how to stop early."""
-    epochs = count(training.settings.training.epochs, "epoch")
-    return (
-        f"Training for up to {epochs}. Ctrl-C stops and keeps the best result so far; a second "
-        "Ctrl-C quits. --resume continues after either."
-    )
-
 
 def with_networks(
     result: Result, training: Training, learned: Representation, frozen_weight: float = 0.0
 ) -> Result:
     """Return the result with what is needed to load its networks later."""
     assert learned.model is not None
-    return replace(
-        result,
-        trained_in=training.folder,
-        n_tail_blocks=training.settings.n_tail_blocks,
-        shape=learned.model.shape,
-        frozen_weight=frozen_weight,
-    )
-
-
-def uses_frozen_k(settings: DiscoverySettings) -> bool:
-    """Whether the trained result takes the number of categories from the frozen result.
-
-    It does by default: training pulls the labeled images of a category together, so known
-    categories no longer resemble novel ones and are a poor basis for an estimate. A method with a
-    classifier needs K before training anyway. Only the paper's rule estimates K on the trained
-    embeddings of the validation images.
-    """
-    if settings.n_clusters is not None:
-        return False
-    estimates_later = settings.trained.inference.rule == "paper"
-    return get_method(settings.method).needs_n_clusters or not estimates_later
+    model = {
+        "n_tail_blocks": training.settings.n_tail_blocks,
+        "frozen_weight": frozen_weight,
+        "shape": asdict(learned.model.shape),
+    }
+    return replace(result, trained_in=training.folder, model=model)
