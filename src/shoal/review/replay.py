@@ -246,10 +246,9 @@ class Replay:
 
     def _commit(self, action: Action) -> None:
         """Apply an action to the state, with the author and time of the current old one."""
-        change = prepare(self.state, action)
         seq = self.state.seq + 1
         action = replace(action, seq=seq, by=self.action.by, at=self.action.at)
-        self.state.commit(action, change)
+        self.state.commit(action, prepare(self.state, action))
 
     def _commit_group(self, kind: str, category: int, rows: Ints) -> None:
         """Apply an action about images and a category, unless there are no images."""

@@ -40,8 +40,6 @@ class Record:
     """Whether a person gave it its name."""
     merged_into: int | None = None
     """The category that its images were merged into; such a category no longer exists."""
-    owner: int = 0
-    """The action that set these values; 0 for the run."""
     note: str = ""
 
 
@@ -50,8 +48,8 @@ class Change:
     """New values of images and categories; an undo is a change back to the values before."""
 
     rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    values: Ints = field(default_factory=lambda: np.zeros((4, 0), np.int64))
-    """(4, n) new values of `State.images`."""
+    values: Ints = field(default_factory=lambda: np.zeros((3, 0), np.int64))
+    """(3, n) new values of `State.images`."""
     records: dict[int, Record | None] = field(default_factory=dict)
     """New values by category; None removes the category."""
     rejected: dict[int, frozenset[int]] = field(default_factory=dict)
@@ -89,16 +87,14 @@ class State:
         self.mixed_probability = {
             category.category_id: category.mixed_probability for category in self.found
         }
-        self.images: Ints = np.zeros((4, len(self.paths)), np.int64)
-        """(4, N) the present state of the images; its rows are the next four attributes."""
+        self.images: Ints = np.zeros((3, len(self.paths)), np.int64)
+        """(3, N) the present state of the images; its rows are the next three attributes."""
         self.category: Ints = self.images[0]
         self.category[:] = self.category_ids
         self.status: Ints = self.images[1]
         """Positions in `STATUSES`."""
         self.decided: Ints = self.images[2]
         """The action that set the status; 0 for the run."""
-        self.owner: Ints = self.images[3]
-        """The last action in effect that changed the image; 0 for the run."""
         self.records = {
             category.category_id: Record(category.category, category.is_novel)
             for category in self.found
@@ -117,8 +113,10 @@ class State:
         """What each of them changed."""
         self.undone: set[int] = set()
         """The actions that are undone."""
-        self._before: dict[int, Change] = {}
-        """By action, the change that undoes it."""
+        self.before: dict[int, Change] = {}
+        """By action other than undo and redo, the values before it."""
+        self.after: dict[int, Change] = {}
+        """The values that it set."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -154,10 +152,6 @@ class State:
         if not 1 <= seq <= self.seq:
             raise UsageError(f"action {seq}: does not exist; the last action is {self.seq}")
         return self.actions[seq - 1]
-
-    def before(self, seq: int) -> Change:
-        """Return the values before an action other than undo and redo."""
-        return self._before[seq]
 
     def last_done(self, by: str) -> int | None:
         """Return the last action of a person that is in effect; None without one."""
@@ -221,7 +215,7 @@ class State:
             raise UsageError(f"category {category}: does not exist")
         if record.merged_into is not None:
             into = self.name(record.merged_into)
-            raise UsageError(f"{record.name}: was merged into {into} (action {record.owner})")
+            raise UsageError(f"{record.name}: was merged into {into}")
         return record
 
     def name(self, category: int) -> str:
@@ -280,14 +274,9 @@ class State:
             self.undone.add(action.of)
         else:
             self.undone.discard(action.of)
-            self._before[action.of or action.seq] = Change(
-                rows=change.rows,
-                values=self.images[:, change.rows],
-                records={category: self.records.get(category) for category in change.records},
-                rejected={row: self.rejected.get(row, frozenset()) for row in change.rejected},
-                distinct={pair: pair in self.distinct for pair in change.distinct},
-                notes={row: self.notes.get(row, "") for row in change.notes},
-            )
+            seq = action.of or action.seq
+            self.before[seq] = self.present(change)
+            self.after[seq] = change
         self.images[:, change.rows] = change.values
         self.rejected |= change.rejected
         self.notes |= change.notes
@@ -302,10 +291,19 @@ class State:
                 self.records[category] = record
                 self.next_id = max(self.next_id, category + 1)
 
+    def present(self, change: Change) -> Change:
+        """Return the present values of what a change sets."""
+        return Change(
+            rows=change.rows,
+            values=self.images[:, change.rows],
+            records={category: self.records.get(category) for category in change.records},
+            rejected={row: self.rejected.get(row, frozenset()) for row in change.rejected},
+            distinct={pair: pair in self.distinct for pair in change.distinct},
+            notes={row: self.notes.get(row, "") for row in change.notes},
+        )
+
     def describe(self, seq: int) -> str:
         """Return a description of an action, e.g. 'merge by ann (action 3)'."""
-        if seq < 1:
-            return "the run"
         action = self.action(seq)
         return f"{action.kind} by {action.by} (action {seq})"
 

@@ -150,7 +150,7 @@ def describe(state: State, action: Action) -> str:
             about = images if len(action.rows) else name
             return f"note on {about}: {shown(action.text, MAX_NAME) or 'none'}"
         case "rename":
-            old = state.before(action.seq).records[action.category]
+            old = state.before[action.seq].records[action.category]
             assert old is not None
             return f"rename {shown(old.name, MAX_NAME)} to {new_name}"
         case "merge":
@@ -166,7 +166,7 @@ def describe(state: State, action: Action) -> str:
 
 def _origin(state: State, action: Action) -> str:
     """Return a description of where moved images came from; some may have been there before."""
-    before = np.unique(state.before(action.seq).values[0]).tolist()
+    before = np.unique(state.before[action.seq].values[0]).tolist()
     return f" from {_names(state, before)}" if before else ""
 
 
