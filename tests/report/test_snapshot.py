@@ -30,7 +30,7 @@ def test_the_report_needs_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_members_go_from_typical_to_not_by_outlier_score_then_confidence_then_path(
+def test_members_go_from_typical_to_not_by_outlier_score_then_confidence_then_row(
     plain_run: Callable[..., Run],
 ) -> None:
     rows = [
@@ -39,7 +39,7 @@ def test_members_go_from_typical_to_not_by_outlier_score_then_confidence_then_pa
         image("a", 0),
         image("unsure", 0, confidence=0.2),
     ]
-    assert ReviewedRun.of(plain_run(rows)).members[0].tolist() == [2, 1, 3, 0]
+    assert ReviewedRun.of(plain_run(rows)).members[0].tolist() == [1, 2, 3, 0]
 
 
 @pytest.mark.parametrize("name", ["embeddings", "shifted", "frozen"])

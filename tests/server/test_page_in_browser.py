@@ -113,7 +113,7 @@ def test_move_new_rename_merge_split_by_keys_alone(page: Page, run: Path) -> Non
     plain = Review(Run(run)).state
     assert found.category.tolist() == plain.category_ids.tolist()
     assert {c: r.name for c, r in found.categories.items()} == {
-        c.category_id: c.category for c in plain.found
+        c.category_id: c.category for c in plain.found.values()
     }
     assert page.run("document.getElementById('undo').disabled")
     page.click("#history")

@@ -35,7 +35,7 @@ def proposed_split(state: State, category: int) -> tuple[Ints, Ints] | None:
 
     None if the run does not consider it mixed, or if one of both sides is empty after the review.
     """
-    if state.mixed_probability.get(category, 0.0) < MIXED_FROM:
+    if category not in state.found or state.found[category].mixed_probability < MIXED_FROM:
         return None
     rows = state.members(category)
     is_apart = np.asarray(state.columns["is_apart"], dtype=bool)[rows]

@@ -200,7 +200,7 @@ class Replay:
         self.names = found_names | self.named
         if self.has_ids:
             return
-        known = {c.category: c.category_id for c in self.state.found if not c.is_novel}
+        known = {c.category: c.category_id for c in self.state.found.values() if not c.is_novel}
         for old, name in (*found_names.items(), *given_names.items()):
             is_free = known.get(name) not in (None, *self.ids.values())
             if old not in self.ids and is_free:

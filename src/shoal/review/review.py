@@ -144,7 +144,7 @@ def start_line(state: State, by: str) -> Line:
             "is_novel": category.is_novel,
             "exemplars": category.exemplars,
         }
-        for category in state.found
+        for category in state.found.values()
     ]
     return {
         "seq": 0,

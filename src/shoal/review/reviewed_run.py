@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from shoal.arrays import Bools, Floats, Ints
-from shoal.review.actions import CONFIRMED, MOVED, STATUSES
+from shoal.review.actions import CONFIRMED, MOVED, STATUSES, Action
 from shoal.review.log import FILE
 from shoal.review.parts import proposed_split
 from shoal.review.review import OtherResult, Review
@@ -107,12 +107,10 @@ class ReviewedRun(Run):
 
     @cached_property
     def members(self) -> dict[int, Ints]:
-        """The rows of each category, most typical first: by outlier score, confidence, path."""
-        paths = self.column("path")
+        """The rows of each category, most typical first: by outlier score, confidence, row."""
         outlier = np.nan_to_num(np.array(self.column("outlier_score"), dtype=np.float64))
         confidence = np.nan_to_num(np.array(self.column("confidence"), dtype=np.float64))
-        ranks = np.argsort(sorted(range(len(paths)), key=paths.__getitem__))
-        return by_category(self.category_ids, np.lexsort((ranks, -confidence, outlier)))
+        return by_category(self.category_ids, np.lexsort((-confidence, outlier)))
 
     def vectors(self, name: str) -> Floats:
         """Map `<name>.npy`, (N, D), into memory; refuse a damaged one."""
@@ -130,8 +128,7 @@ def reviewed_assignments(state: State) -> list[Assignment]:
     records = [state.records.get(number, NO_RECORD) for number in state.category.tolist()]
     second = zip(columns["second_category"], records, strict=True)
     decided = state.decided.tolist()
-    by = {0: ""} | {action.seq: action.by for action in state.actions}
-    at = {0: ""} | {action.seq: action.at for action in state.actions}
+    actions = [Action(kind="start"), *state.actions]  # by seq
     columns |= {
         "path": state.paths,
         "category_id": state.category,
@@ -141,8 +138,8 @@ def reviewed_assignments(state: State) -> list[Assignment]:
         # both were merged, or a person moved the image there
         "second_category": ["" if name == record.name else name for name, record in second],
         "status": [STATUSES[status] for status in state.status.tolist()],
-        "classified_by": [by[seq] for seq in decided],
-        "classified_at": [at[seq] for seq in decided],
+        "classified_by": [actions[seq].by for seq in decided],
+        "classified_at": [actions[seq].at for seq in decided],
     }
     return to_rows(Assignment, columns)
 
@@ -153,7 +150,6 @@ def reviewed_categories(state: State) -> list[Category]:
     names = names_today(state)
     typical = state.typical_order
     ordered = sorted(state.categories.items(), key=lambda item: (item[1].is_novel, item[0]))
-    parents = {category.category_id: category.parent for category in state.found}
     categories = []
     for number, record in ordered:
         rows = typical[state.category[typical] == number]
@@ -161,7 +157,11 @@ def reviewed_categories(state: State) -> list[Category]:
         similarity = float("nan")
         if record.is_novel:
             nearest, similarity = _nearest_known(state, rows.tolist())
-        mixed_probability = state.mixed_probability.get(number, 0.0)
+        mixed_probability = 0.0
+        parent = ""
+        if number in state.found:
+            mixed_probability = state.found[number].mixed_probability
+            parent = state.found[number].parent
         if mixed_probability >= MIXED_FROM and proposed_split(state, number) is None:
             mixed_probability = 0.0  # one of its two sides is empty after the review
         categories.append(
@@ -176,7 +176,7 @@ def reviewed_categories(state: State) -> list[Category]:
                 nearest_known_similarity=similarity,
                 exemplars=tuple(state.paths[row] for row in rows[:N_EXEMPLARS].tolist()),
                 mixed_probability=mixed_probability,
-                parent=parents.get(number, ""),
+                parent=parent,
             )
         )
     return categories

@@ -79,14 +79,12 @@ class State:
         """(N,) the category found by the run, -1 for none."""
         self.columns = columns
         """The other columns of assignments.csv, by name."""
-        self.found = Run(run.path).categories  # those of a ReviewedRun include the review
-        """The categories found by the run."""
+        # those of a ReviewedRun include the review
+        self.found = {category.category_id: category for category in Run(run.path).categories}
+        """The categories found by the run, by id."""
         check_columns(run.path, self.paths, self.category_ids.tolist(), columns["category"])
         self.row_of = dict(zip(self.paths, range(len(self.paths)), strict=True))
-        self.id_of = {category.category: category.category_id for category in self.found}
-        self.mixed_probability = {
-            category.category_id: category.mixed_probability for category in self.found
-        }
+        self.id_of = {category.category: number for number, category in self.found.items()}
         self.images: Ints = np.zeros((3, len(self.paths)), np.int64)
         """(3, N) the present state of the images; its rows are the next three attributes."""
         self.category: Ints = self.images[0]
@@ -96,8 +94,8 @@ class State:
         self.decided: Ints = self.images[2]
         """The action that set the status; 0 for the run."""
         self.records = {
-            category.category_id: Record(category.category, category.is_novel)
-            for category in self.found
+            number: Record(category.category, category.is_novel)
+            for number, category in self.found.items()
         }
         self.rejected = _cannot_links(run, self)
         """By row, the categories that the image was rejected from."""
@@ -130,7 +128,7 @@ class State:
     def checksum(self) -> str:
         """A checksum of paths, categories and assignments as found by the run."""
         digest = hashlib.sha256(np.ascontiguousarray(self.category_ids, dtype="<i8").tobytes())
-        names = [f"{category.category_id}\0{category.category}" for category in self.found]
+        names = [f"{number}\0{category.category}" for number, category in self.found.items()]
         for texts in (self.paths, names):
             digest.update("\0".join(texts).encode("utf-8", "surrogateescape"))
         return digest.hexdigest()[:32]
@@ -140,7 +138,7 @@ class State:
         """(N,) all rows, most typical first: by outlier score, then confidence, then row."""
         outlier: Floats = np.nan_to_num(self.columns["outlier_score"], nan=0.0)
         confidence: Floats = np.nan_to_num(self.columns["confidence"], nan=0.0)
-        return np.lexsort((np.arange(len(self)), -confidence, outlier))
+        return np.lexsort((-confidence, outlier))
 
     @property
     def seq(self) -> int:

@@ -1,14 +1,13 @@
 """The web application of a review: the page, the data it shows, and one route for all changes."""
 
 import asyncio
-import hashlib
 import json
 import mimetypes
+import secrets
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,10 +24,10 @@ from shoal.arrays import Ints
 from shoal.errors import ShoalError, UsageError
 from shoal.review.actions import STATUSES, UNREADABLE, Action, parse_action
 from shoal.review.effects import STATUS_OF
-from shoal.review.review import Review, checked_who, table_version
+from shoal.review.review import Review, checked_who
 from shoal.review.state import State
 from shoal.review.verbs import decision
-from shoal.runs import UNCERTAIN_BELOW, Run, Thumbnails
+from shoal.runs import UNCERTAIN_BELOW, Thumbnails
 from shoal.server import page_data
 from shoal.server.guard import Access, guarded
 from shoal.server.pictures import MAX_SIDE, SHARP_SIDES, Originals, packed
@@ -53,7 +52,7 @@ Find = Callable[[QueryParams], object]
 MAX_WINDOW = 40
 """Maximum number of characters in the name of a page."""
 
-# The address of a picture contains a version of its run, so that another run has other addresses.
+# The address of a picture contains a version, so that it is another one for another server.
 CACHED = {"cache-control": "private, max-age=31536000, immutable"}
 
 
@@ -91,6 +90,7 @@ class PageHandlers:
         self.thumbnails = Thumbnails(review.run.path)
         self.originals = originals
         self.search = Search(review)
+        self.version = secrets.token_hex(8)
         threading.Thread(target=self._prepare, daemon=True).start()
 
     def finds(self) -> dict[str, Find]:
@@ -130,7 +130,7 @@ class PageHandlers:
             who = self._who(query.get("by"))
             actions = state.actions[-page_data.MAX_ENTRIES :]
             return page_data.changes(self.review, state.seq, who) | {
-                "version": _version(run, self.originals.root),
+                "version": self.version,
                 "title": shown(run.path.resolve().name),
                 "n_images": len(state),
                 "statuses": STATUSES,
@@ -298,12 +298,6 @@ def _images(state: State, images: object) -> Ints:
 def _bad_request(_request: Request, error: Exception) -> Response:
     """Return an error that a user can cause as a sentence."""
     return _json({"error": str(error)}, 400)
-
-
-def _version(run: Run, images: Path | None) -> str:
-    """Return a hash that differs between runs, folders of images, and times of writing."""
-    text = f"{run.path.resolve()} {images or ''} {table_version(run)}"
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def _binary(content: bytes, headers: dict[str, str] | None = None) -> Response:

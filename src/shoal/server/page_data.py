@@ -68,13 +68,13 @@ def category(number: int, record: Record) -> dict[str, object]:
 def categories(review: Review) -> list[dict[str, object]]:
     """Return all categories, merged ones included, with what the run found out about them."""
     state = review.state
-    found = {category.category_id: category for category in state.found}
     rows = []
     for number, record in state.records.items():
         row = category(number, record)
-        if number in found and found[number].nearest_known in state.id_of:
-            row["nearest"] = state.id_of[found[number].nearest_known]
-            row["similarity"] = _round(found[number].nearest_known_similarity)
+        found = state.found.get(number)
+        if found is not None and found.nearest_known in state.id_of:
+            row["nearest"] = state.id_of[found.nearest_known]
+            row["similarity"] = _round(found.nearest_known_similarity)
         sides = proposed_split(state, number)
         if sides is not None:
             # Labeled and unlabeled images on both sides, and some of those that would leave.

@@ -175,19 +175,16 @@ class Search:
         """Return the closest pairs of categories.
 
         Each has its separation, whether it looks like one category, and `second`, the share of
-        images whose second category is the other one; None if both were created in the review.
+        images whose second category is the other one.
         """
         with self.review.lock:
             state = self.review.state
             records = state.categories
             ids = state.category.copy()
-            today = {number: state.today(number) for number in state.id_of.values()}
+            named = state.named_today()
             distinct = set(state.distinct)
-        # By row, the category that the run found for an image that people moved, else its second.
-        first = np.array([today.get(number, NO_CATEGORY) for number in state.category_ids.tolist()])
-        second_ids = [state.id_of.get(name, -1) for name in state.columns["second_category"]]
-        second = np.array([today.get(number, NO_CATEGORY) for number in second_ids])
-        following = np.where((first == ids) | (first == NO_CATEGORY), second, first)
+        names = state.columns["second_category"]
+        second = np.array([named.get(name, NO_CATEGORY) for name in names])
         members = {number: _sample(rows, MAX_COMPARED) for number, rows in _members(ids).items()}
         novel = {
             number
@@ -196,17 +193,14 @@ class Search:
         }
         suggested: list[dict[str, object]] = []
         for a, b, separation in close_pairs(self.vectors, members, novel, MAX_MERGES, distinct):
-            hits = []
-            for category, other in ((a, b), (b, a)):
-                if other in today.values():
-                    hits.extend(following[members[category]] == other)
+            is_second = np.concatenate([second[members[a]] == b, second[members[b]] == a])
             suggested.append(
                 {
                     "a": a,
                     "b": b,
                     "separation": round(separation, 2),
                     "alike": separation < ONE_GROUP,
-                    "second": round(float(np.mean(hits)), 3) if hits else None,
+                    "second": round(float(is_second.mean()), 3),
                 }
             )
         return suggested
@@ -233,22 +227,17 @@ class Search:
         A category that all of the images are in is left out.
         """
         with self.review.lock:
-            state = self.review.state
-            ids = state.category.copy()
-            candidates = [number for number in state.categories if (ids[rows] != number).any()]
-        means = {
-            number: self._mean_direction(_sample(some, MAX_MEAN))
-            for number, some in _members(ids).items()
-            if number in candidates
-        }
-        center = self._mean_direction(np.array(rows, dtype=np.int64))
-        return sorted(means, key=lambda number: -float(means[number] @ center))
-
-    def _mean_direction(self, rows: Ints) -> Floats:
-        """Return the mean of images, as a vector of length 1."""
-        mean = self._unit(rows).mean(axis=0, dtype=np.float64)
-        direction: Floats = mean / max(float(np.linalg.norm(mean)), 1e-12)
-        return direction
+            ids = self.review.state.category.copy()
+        members = _members(ids)
+        homes = np.unique(ids[rows])
+        if len(homes) == 1:
+            members.pop(int(homes[0]), None)
+        groups = [np.array(rows), *members.values()]
+        means = [self._unit(_sample(some, MAX_MEAN)).mean(axis=0) for some in groups]
+        directions = unit(np.array(means))
+        order = np.argsort(-(directions[1:] @ directions[0]), kind="stable")
+        categories = [*members]
+        return [categories[at] for at in order]
 
     def parts(self, category: int, n_parts: int) -> dict[str, list[list[int]]]:
         """Return the images of a category in parts along the tree, each most typical first.

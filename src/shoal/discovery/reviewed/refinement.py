@@ -234,10 +234,9 @@ class Refinement:
         """Write changes.json into the new run, and replay the review on it."""
         state = State(run)
         log = self.run.path / FILE
-        found = {category.category_id for category in state.found}
         # A merged category is replayed onto the one it was merged into.
         present = {category: category for category in self.decisions.names} | self.decisions.ended
-        ids = {old: category for old, category in present.items() if category in found}
+        ids = {old: category for old, category in present.items() if category in state.found}
         not_applied = replay_onto(State(run), log, ids)
         labels = dict(zip(state.paths, state.columns["label_given"], strict=True))
         changes = self._changes(state) | {
@@ -264,7 +263,7 @@ class Refinement:
         decisions = self.decisions
         before = decisions.categories
         now = dict(zip(state.paths, state.category_ids.tolist(), strict=True))
-        names = decisions.names | {row.category_id: row.category for row in state.found}
+        names = decisions.names | {row.category_id: row.category for row in state.found.values()}
         sizes_before = Counter(before.values())
         sizes = Counter(now.values())
         same = Counter(category for path, category in now.items() if before.get(path) == category)

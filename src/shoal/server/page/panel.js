@@ -85,8 +85,8 @@ const makeArticle = ({ pair }, settings, ...children) => {
 
 function makeCard(card, decides) {
   const { pair: { a, b, separation, alike, second }, screen } = card;
-  const percent = second === null ? 0 : number(Math.round(100 * second));
-  const share = second === null ? "" : `; the other category is the second choice for ${percent} % of their images`;
+  const percent = number(Math.round(100 * second));
+  const share = `; the other category is the second choice for ${percent} % of their images`;
   const verb = (words, action, content, settings = {}) => {
     const decided = (event) => isFirst(event) && screen.wasSeen(event) && decides(event, action, content);
     return button(words, "", decided, { disabled: data.store.run.read_only, ...settings });
