@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 
 from shoal.data.collection import Collection
-from shoal.data.pixels import load_pixels
+from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
 from shoal.data.readers.boxes import BoxOptions
 

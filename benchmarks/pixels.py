@@ -19,7 +19,7 @@ import PIL
 from PIL import Image, ImageFilter
 
 from records import write_table
-from shoal.data.pixels import load_pixels
+from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
 
 EXTENT = (500, 375)

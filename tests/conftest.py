@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from markupsafe import Markup
 from PIL import Image
 
 from chromium import Browser, launched
-from in_process import ThreadPool
 from no_figure import NoFigure
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -217,7 +217,7 @@ def without_slow_parts(
         return load(source, offline=offline)
 
     monkeypatch.setattr(hub, "load_model", copied)
-    monkeypatch.setattr("shoal.data.pixels.workers.WorkerPool", ThreadPool)
+    monkeypatch.setattr("shoal.data.pixels.workers.worker_pool", ThreadPoolExecutor)
     for module in ("categories", "curves"):
         monkeypatch.setattr(f"shoal.report.figures.{module}.new_figure", NoFigure)
     monkeypatch.setattr("matplotlib.rc_context", nullcontext)
@@ -268,7 +268,7 @@ def discovered_photos(
         settings = choose_settings(config=found.config, n_clusters=5, train=train)
         with pytest.MonkeyPatch.context() as patched:
             patched.setenv("SHOAL_CACHE", str(place / "cache"))
-            patched.setattr("shoal.data.pixels.workers.WorkerPool", ThreadPool)
+            patched.setattr("shoal.data.pixels.workers.worker_pool", ThreadPoolExecutor)
             n_threads = torch.get_num_threads()
             torch.set_num_threads(1)  # as in the tests that compare with this run
             made = run_on(found, place / f"run-{train}", settings).path

@@ -71,10 +71,14 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise ShoalError(
-                f"{path}: no space left on the disk; free some, or choose another path"
+                f"{path}: no space left on the disk; free some, or choose another path "
+                "($SHOAL_CACHE for the cache)"
             ) from error
         reason = error.strerror or error
-        raise UsageError(f"{path}: cannot be written ({reason}); choose another path") from error
+        raise UsageError(
+            f"{path}: cannot be written ({reason}); choose another path ($SHOAL_CACHE for the "
+            "cache)"
+        ) from error
 
 
 def check_writable(path: Path, *, force: bool) -> None:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from commands import shoal
-from shoal.data.pixels import load_pixels
+from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
 
 

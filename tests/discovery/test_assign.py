@@ -11,7 +11,7 @@ from PIL import Image
 
 import shoal
 from shoal.clustering.estimators import MeanShiftClustering
-from shoal.data.pixels import load_pixels
+from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
 from shoal.discovery import assign as module
 from shoal.discovery.assign import Assigner

@@ -13,7 +13,7 @@ from PIL import Image
 from pasted_photos import CANVAS, Pasted, paste_photos, write_coco, write_megadetector
 from shoal.boxes import Box, box_name
 from shoal.data.collection import Collection
-from shoal.data.pixels import load_pixels
+from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
 from shoal.data.readers.boxes import BoxOptions
 from shoal.discovery.api import discover, refine

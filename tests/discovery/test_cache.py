@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.data.pixels import load_pixels
-from shoal.data.pixels.store import store_folder
+from shoal.data.pixels.loading import load_pixels, store_folder
 from shoal.data.readers import read_collection
 from shoal.discovery.cache import RECENT_S, bound_cache, list_stores
 from shoal.errors import UsageError

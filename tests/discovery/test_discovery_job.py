@@ -15,8 +15,8 @@ import torch
 
 from photo_runs import run_on
 from shoal.clustering.blend import HeldOutAccuracy
-from shoal.data.pixels import load_pixels
-from shoal.data.pixels.workers import WorkerPool
+from shoal.data.pixels.loading import load_pixels
+from shoal.data.pixels.workers import worker_pool
 from shoal.data.readers import read_collection
 from shoal.discovery.assign import Assigner
 from shoal.discovery.discovery_job import discover_images
@@ -206,7 +206,7 @@ def test_a_seed_gives_the_same_bytes_for_any_file_order_and_number_of_workers(
     """The photos are copied in another order, which changes inodes and times, and decoded by
     another number of processes."""
     monkeypatch.setattr(
-        "shoal.data.pixels.workers.WorkerPool", WorkerPool
+        "shoal.data.pixels.workers.worker_pool", worker_pool
     )  # real processes, unlike in other tests with photos
     with monkeypatch.context() as patched:
         patched.setattr("shoal.discovery.run_job.load_pixels", partial(load_pixels, n_workers=2))

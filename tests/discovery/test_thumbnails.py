@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 from shoal.data.collection import Collection
-from shoal.data.pixels import load_pixels
+from shoal.data.pixels.loading import load_pixels
 from shoal.discovery.thumbnails import THUMBNAIL_SIDE as SIDE
 from shoal.discovery.thumbnails import make_thumbnails
 

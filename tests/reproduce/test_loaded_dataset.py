@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shoal.data.pixels import Pixels
+from shoal.data.pixels.loading import Pixels
 from shoal.reproduce import loaded_dataset
 
 

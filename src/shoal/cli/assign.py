@@ -25,7 +25,7 @@ from shoal.errors import UsageError
 from shoal.words import count
 
 if TYPE_CHECKING:
-    from shoal.data.pixels import Skipped
+    from shoal.data.pixels.loading import Skipped
     from shoal.discovery.assign import Assigner
 
 POLL_S = 2.0

@@ -24,8 +24,7 @@ from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.never_seen import seen_probability
 from shoal.clustering.sums import unit_points
 from shoal.data.collection import Collection
-from shoal.data.pixels import NoneReadable, Skipped, load_pixels
-from shoal.data.pixels.store import file_state
+from shoal.data.pixels.loading import NoneReadable, Skipped, file_state, load_pixels
 from shoal.data.readers import read_collection, read_embeddings
 from shoal.data.readers.boxes import NO_BOXES, BoxOptions, refuse_boxes
 from shoal.data.readers.embeddings import EMBEDDING_SUFFIXES

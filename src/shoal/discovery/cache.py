@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.data.pixels.store import store_folder
+from shoal.data.pixels.loading import store_folder
 from shoal.errors import UsageError
 from shoal.files import cache_folder
 

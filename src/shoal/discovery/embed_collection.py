@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from shoal.data.collection import Collection
-from shoal.data.pixels import Skipped
+from shoal.data.pixels.loading import Skipped
 from shoal.data.readers.embeddings import Embeddings
 from shoal.device import AnyDevice, choose_device
 from shoal.discovery.discovery_settings import DiscoverySettings

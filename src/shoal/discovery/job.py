@@ -17,7 +17,7 @@ import torch
 from shoal.clustering.curve import known_classes
 from shoal.clustering.n_clusters import check_n_clusters
 from shoal.data.collection import Collection, check_for_discovery
-from shoal.data.pixels import Pixels
+from shoal.data.pixels.loading import Pixels
 from shoal.data.readers import read_collection
 from shoal.data.readers.boxes import BoxOptions
 from shoal.data.readers.folders import SHARD_SUFFIXES, TABLE_SUFFIXES

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from shoal.array_cache import read_array, write_array
 from shoal.checksums import digest_names
 from shoal.data.collection import Collection
-from shoal.data.pixels import Pixels, Skipped, check_headers, load_pixels
+from shoal.data.pixels.loading import Pixels, Skipped, check_headers, load_pixels
 from shoal.device import describe_device, seed_everything
 from shoal.discovery.cache import bound_cache
 from shoal.discovery.job import EmbeddedImages, Job

@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from PIL import Image
 
-from shoal.data.pixels import Pixels, available_cpus
+from shoal.data.pixels.loading import Pixels
+from shoal.data.pixels.workers import available_cpus
 
 THUMBNAIL_SIDE = 64
 """Pixels along the longer side."""

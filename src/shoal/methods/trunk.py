@@ -16,7 +16,7 @@ from torch import Tensor
 from shoal.array_cache import read_array, write_array
 from shoal.arrays import Ints
 from shoal.checksums import digest_rows
-from shoal.data.pixels import Pixels
+from shoal.data.pixels.loading import Pixels
 from shoal.device import describe_device
 from shoal.distributed import n_local, world_size
 from shoal.encoders.catalog import load_encoder

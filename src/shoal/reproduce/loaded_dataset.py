@@ -14,7 +14,7 @@ import torch
 from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.data.benchmarks import Part, read_benchmark
 from shoal.data.benchmarks.benchmark import Benchmark
-from shoal.data.pixels import load_pixels
+from shoal.data.pixels.loading import load_pixels
 from shoal.data.splits import hold_out_validation
 from shoal.encoders.embed import CROP_RATIO, ImageRows
 from shoal.methods.registry import get_method

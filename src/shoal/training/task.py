@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.checksums import digest_rows
-from shoal.data.pixels import Pixels
+from shoal.data.pixels.loading import Pixels
 from shoal.encoders.embed import ImageRows
 from shoal.training.tokens import TokenCache
 from shoal.training.validation import ValidationSet

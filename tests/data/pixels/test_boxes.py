@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from shoal.boxes import Box, box_name
-from shoal.data.pixels import load_pixels
 from shoal.data.pixels.decoding import decode_file, decode_whole
+from shoal.data.pixels.loading import load_pixels
 from shoal.data.pixels.workers import DecodingJob, _tasks, decode_rows
 from shoal.data.readers import read_collection
 from shoal.data.readers.boxes import BoxOptions

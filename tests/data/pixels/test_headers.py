@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shoal.data.pixels import check_headers
+from shoal.data.pixels.loading import check_headers
 from shoal.data.readers import read_collection
 
 

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from shoal.data.collection import Collection
-from shoal.data.pixels import load_pixels
+from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
 from shoal.errors import ShoalError
 
@@ -33,7 +33,7 @@ import signal, sys
 # A shell has Ctrl-C ignored by what it starts in the background.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 {before}
-from shoal.data.pixels import load_pixels
+from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
 from shoal.errors import ShoalError
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shoal.data.pixels import NoneReadable, Skipped, load_pixels
 from shoal.data.pixels.decoding import decode_file, square
+from shoal.data.pixels.loading import NoneReadable, Skipped, load_pixels
 from shoal.data.readers import read_collection
 from shoal.errors import ShoalError
 

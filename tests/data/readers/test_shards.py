@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.data.pixels import load_pixels
+from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
 from shoal.errors import DataError
 from stores import add_member, image_names, write_parquets, write_tars

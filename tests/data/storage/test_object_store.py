@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from shoal.cli.main import app
-from shoal.data.pixels import load_pixels
+from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
 from shoal.data.storage.remote import file_system
 from stores import object_store, upload, use_store, web_server

@@ -14,7 +14,7 @@ import torch
 from method_runs import CPU
 from patched_method import collapsing
 from photo_runs import press_ctrl_c
-from shoal.data.pixels import load_pixels
+from shoal.data.pixels.loading import load_pixels
 from shoal.discovery.assign import Assigner
 from shoal.discovery.comparison import comparison_job as job
 from shoal.discovery.comparison.comparison_job import ComparisonJob

@@ -1,41 +1,57 @@
-"""Load the pixels of a collection, from the cache or decoded now."""
+"""Load the pixels of a collection, from the cache or decoded now.
+
+The cache has a folder per image folder and size, with rows and an index. Rows are raw bytes and are
+only appended. The index maps each image to its row, with the state (size and modification time) of
+the file when it was decoded. It is replaced in one step after its rows are on the disk, so that an
+interrupted writer leaves either the old or the new index, both valid.
+
+A state is not a hash of the content, because that would read every image before each run. A file
+replaced by another one of the same size and modification time is therefore not noticed.
+"""
 
 import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
 import time
+import uuid
 import warnings
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
 from shoal.arrays import Ints
+from shoal.boxes import split_file
 from shoal.checksums import digest_rows
 from shoal.data.collection import Collection
 from shoal.data.pixels.decoding import MISSING, Unreadable, check_header, decode_image
-from shoal.data.pixels.store import (
-    NO_ROW,
-    Index,
-    explained,
-    file_state,
-    locked,
-    make_room,
-    open_rows,
-    read_index,
-    remove_leftovers,
-    store_folder,
-    write_index,
-)
 from shoal.data.pixels.workers import CHUNK, DecodingJob, available_cpus, decode_files
-from shoal.data.storage.addresses import Location
+from shoal.data.storage.addresses import Location, as_address
 from shoal.data.storage.remote import LOST
 from shoal.errors import DataError, ShoalError, UsageError
-from shoal.files import cache_folder, scratch_array
+from shoal.files import cache_folder, make_folder, scratch_array, write_text, writing
 from shoal.progress import Progress
+
+VERSION = 1
+"""Version of the decoding; a new one invalidates cached pixels."""
+
+NO_ROW = ("", -1)
+"""What stands for the state and the row of an image that is not in the cache."""
+
+INDEX = "index.json"
+
+CHUNK_OF_ROWS = 128
+"""Images per task from parquet shards, whose rows are stored in groups of about 100."""
 
 SAVE_EVERY_S = 20.0
 """Seconds between two saves of the index; saving that of a million images takes one."""
@@ -166,36 +182,131 @@ def load_pixels(
     else:
         states = [file_state(f"{collection.root}/{name}") for name in names]
     failed = {i: MISSING for i, state in enumerate(states) if state is None}
-    index = read_index(folder, size)
-    if _pending(names, states, index):
-        with locked(folder):
+    store = Store.read(folder, size)
+    if store.pending(names, states):
+        make_folder(folder)
+        with writing(folder):
+            lock = FileLock(folder / "lock").acquire()
+        with lock:
             # Another process may have decoded the same files while this one waited.
-            index = read_index(folder, size)
-            if 2 * len(index.rows) < index.n_rows:  # most rows are outdated: start a new file
-                index = Index()
-            pending = _pending(names, states, index)
+            store = Store.read(folder, size)
+            if 2 * len(store.rows) < store.n_rows:  # most rows are outdated: start a new file
+                store = Store(folder, size)
+            pending = store.pending(names, states)
             if pending:
-                make_room(folder, index, len(pending), size)
-                job = DecodingJob(folder / index.data, index.n_rows, size)
-                failed |= _decode(collection, pending, states, index, job, n_workers, report)
-                remove_leftovers(folder, index)
+                failed |= _decode(collection, pending, states, store, n_workers, report)
     report(len(names), len(names))
-    rows = [index.rows.get(name, NO_ROW)[1] for name in names]
-    return _assemble(collection, open_rows(folder, index, size), rows, failed)
+    rows = [store.rows.get(name, NO_ROW)[1] for name in names]
+    return _assemble(collection, store.open(), rows, failed)
 
 
-def _pending(names: Sequence[str], states: Sequence[str | None], index: Index) -> list[int]:
-    """Return the positions of existing files that are new or have changed."""
-    known = [index.rows.get(name, NO_ROW)[0] for name in names]
-    return [i for i, state in enumerate(states) if state is not None and state != known[i]]
+@dataclass(frozen=True)
+class Store:
+    """A folder of the cache: the row of each image in its file of pixels."""
+
+    folder: Path
+    size: int
+    data: str = field(default_factory=lambda: f"rows-{uuid.uuid4().hex[:12]}.u8")
+    """Name of the file of rows."""
+    rows: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """State of the file and row, by image name."""
+
+    @classmethod
+    def read(cls, folder: Path, size: int) -> "Store":
+        """Return the store of a folder; an empty one if its index is missing or damaged."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            content = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+            entries = zip(content["fingerprints"], content["rows"], strict=True)
+            rows = dict(zip(content["names"], entries, strict=True))
+            store = cls(folder, size, content["data"], rows)
+            if (folder / store.data).stat().st_size >= store.n_rows * store.row_bytes:
+                return store
+        return cls(folder, size)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that the file must have; some may no longer belong to any image."""
+        return 1 + max((row for _, row in self.rows.values()), default=-1)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one image."""
+        return self.size * self.size * 3
+
+    def pending(self, names: Sequence[str], states: Sequence[str | None]) -> list[int]:
+        """Return the positions of existing files that are new or have changed."""
+        known = [self.rows.get(name, NO_ROW)[0] for name in names]
+        return [i for i, state in enumerate(states) if state is not None and state != known[i]]
+
+    def write(self) -> None:
+        """Replace the index in one step, after its rows are on the disk."""
+        with writing(self.folder), (self.folder / self.data).open("ab") as rows:
+            os.fsync(rows.fileno())
+        content = {
+            "data": self.data,
+            "names": list(self.rows),
+            "fingerprints": [state for state, _ in self.rows.values()],
+            "rows": [row for _, row in self.rows.values()],
+        }
+        write_text(self.folder / INDEX, json.dumps(content))
+
+    def open(self) -> NDArray[np.uint8]:
+        """Return the rows (R, size, size, 3), memory-mapped and read-only."""
+        shape = (self.n_rows, self.size, self.size, 3)
+        if not self.rows:
+            return np.empty(shape, dtype=np.uint8)
+        return np.asarray(np.memmap(self.folder / self.data, np.uint8, "r", shape=shape))
+
+    def make_room(self, n_new: int) -> None:
+        """Prepare to append `n_new` rows, and check that the disk has space for them."""
+        self.remove_leftovers(Store.read(self.folder, self.size).data)
+        with writing(self.folder):
+            (self.folder / self.data).touch()
+            if shutil.disk_usage(self.folder).free < n_new * self.row_bytes:
+                raise OSError(errno.ENOSPC, f"{n_new:,} images need more")
+
+    def remove_leftovers(self, used: str = "") -> None:
+        """Remove files of interrupted writers, and rows other than those `used`; needs the lock."""
+        for leftover in (*self.folder.glob("rows-*.u8"), *self.folder.glob("*.tmp")):
+            if leftover.name not in (self.data, used):
+                with contextlib.suppress(PermissionError):  # mapped by another process on Windows
+                    leftover.unlink(missing_ok=True)
+
+
+def store_folder(cache: Path, root: Path | str, size: int) -> Path:
+    """Return the cache folder of the images under `root` (a folder, an address, shards) at `size`.
+
+    It may be deleted at any time; images are then decoded again.
+    """
+    real = as_address(root) or Path(root).resolve()
+    name = folder_name(real.name or "root", f"{VERSION}\n{real}")
+    return cache / "pixels" / f"{name}-{size}px"
+
+
+def folder_name(name: str, identity: str) -> str:
+    """Return a name for a folder of the cache: a readable one, and a checksum of its identity."""
+    digest = hashlib.blake2b(identity.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
+    # Patterns and addresses may contain characters that file names may not.
+    readable = re.sub(r'[*?:{}"<>|]+', "_", name)[:100]
+    return f"{readable}-{digest}"
+
+
+def file_state(path: str) -> str | None:
+    """Return the size and modification time of an image's file as text; None if it does not
+    exist."""
+    try:
+        # A Path per image would double the time.
+        status = os.stat(split_file(path)[0])  # noqa: PTH116
+    except OSError:
+        return None
+    return f"{status.st_size}-{status.st_mtime_ns}"
 
 
 def _decode(
     collection: Collection,
     pending: Sequence[int],
     states: Sequence[str | None],
-    index: Index,
-    job: DecodingJob,
+    store: Store,
     n_workers: int,
     report: Progress,
 ) -> dict[int, str]:
@@ -204,15 +315,18 @@ def _decode(
     Return the reason for each position that cannot be decoded.
     """
     names = collection.names
-    folder = job.data.parent
     chunk = CHUNK
-    if collection.stored is not None:
-        pending = collection.stored.reading_order(pending)
-        chunk = collection.stored.n_together
-        paths = [collection.stored.locations[i] for i in pending]
+    stored = collection.stored
+    if stored is not None:
+        pending = sorted(pending, key=stored.order.__getitem__)
+        paths = [stored.locations[i] for i in pending]
+        if paths[0].startswith("row:"):
+            chunk = CHUNK_OF_ROWS
     else:
         # Strings: a Path per image would double the time.
         paths = [f"{collection.root}/{names[i]}" for i in pending]
+    store.make_room(len(pending))
+    job = DecodingJob(store.folder / store.data, store.n_rows, store.size)
     failed: dict[int, str] = {}
     n_done = len(names) - len(pending)
     n_lost = 0
@@ -231,17 +345,18 @@ def _decode(
                             "images are kept: check the network and run the command again"
                         )
                     if reason:
-                        index.rows.pop(names[i], None)
+                        store.rows.pop(names[i], None)
                         failed[i] = reason
                     else:
-                        index.rows[names[i]] = (str(states[i]), job.first_row + position)
+                        store.rows[names[i]] = (str(states[i]), job.first_row + position)
                 n_done += len(positions)
                 if time.monotonic() > save_at:
-                    write_index(folder, index)
+                    store.write()
                     save_at = time.monotonic() + SAVE_EVERY_S
                 report(n_done, len(names))
     finally:
-        write_index(folder, index)  # on a full disk the old index stays, which is valid too
+        store.write()  # on a full disk the old index stays, which is valid too
+    store.remove_leftovers()
     return failed
 
 
@@ -250,7 +365,7 @@ def _load_memory(
 ) -> Pixels:
     n_images = len(collection)
     failed = dict[int, str]()
-    with explained(cache):
+    with writing(cache):
         store = scratch_array((n_images, size, size, 3), np.uint8, cache)
 
     def scale(i: int) -> None:
@@ -292,7 +407,7 @@ def check_headers(
     if collection.root is None:
         return ()
     root = collection.root
-    known = read_index(store_folder(cache_folder(cache), root, size), size).rows
+    known = Store.read(store_folder(cache_folder(cache), root, size), size).rows
 
     def check(name: str) -> Skipped | None:
         path = f"{root}/{name}"

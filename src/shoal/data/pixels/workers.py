@@ -14,13 +14,11 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from concurrent.futures.thread import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
-from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing import get_context, resource_tracker
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from PIL import Image
 
@@ -28,6 +26,7 @@ from shoal.boxes import split_name
 from shoal.data.pixels.decoding import Unreadable, decode_file, fetch
 from shoal.data.storage.opening import is_stored
 from shoal.errors import ShoalError
+from shoal.files import writing
 
 CHUNK = 16
 """Images per task: enough to make messages cheap, few enough to balance the load."""
@@ -75,19 +74,18 @@ def decode_files(
     """
     n_workers = min(n_workers, -(-len(paths) // MIN_SHARE))
     chunk = min(chunk, -(-len(paths) // (4 * n_workers)))
-    from shoal.data.pixels.store import explained  # imports numpy, which workers do without
 
     waiting = deque(_tasks(paths, chunk))
     running: dict[Future[dict[int, str]], range] = {}
     while waiting:
         try:
-            with closing(WorkerPool(n_workers)) as pool:
+            with worker_pool(n_workers) as pool:
                 while waiting or running:
                     while waiting and len(running) < 2 * n_workers:
                         running[_submit(pool, job, waiting[0], paths)] = waiting[0]
                         waiting.popleft()
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        with explained(job.data.parent):
+                        with writing(job.data.parent):
                             failed = future.result()
                         yield running.pop(future), failed
         except BrokenProcessPool:
@@ -113,9 +111,9 @@ def _decode_singly(
     job: DecodingJob, suspects: "deque[int]", paths: Sequence[str]
 ) -> Generator[Batch, None, None]:
     """Decode the images in `suspects` one at a time, until a worker crashes or none is left."""
-    with closing(WorkerPool(1)) as pool:
+    with worker_pool(1) as pool:
         try:
-            pool.executor.submit(os.getpid).result()
+            _submit(pool, job, range(0), paths).result()
         except BrokenProcessPool as error:
             raise ShoalError(
                 f"a decoding worker could not start ({sys.executable}) or was killed; see its "
@@ -133,16 +131,53 @@ def _decode_singly(
 
 
 def _submit(
-    pool: "WorkerPool", job: DecodingJob, task: range, paths: Sequence[str]
+    pool: Executor, job: DecodingJob, task: range, paths: Sequence[str]
 ) -> Future[dict[int, str]]:
-    return pool.executor.submit(decode_rows, job, task, [paths[i] for i in task])
+    """Let a worker decode some paths; a worker that is started for it does not import the caller's
+    script, which may lack a `__main__` guard, and never sees Ctrl-C."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        with _block_ctrl_c():
+            return pool.submit(decode_rows, job, task, [paths[i] for i in task])
+    finally:
+        sys.modules["__main__"] = main
+
+
+@contextmanager
+def _block_ctrl_c() -> Iterator[None]:
+    """Delay Ctrl-C here; a worker started meanwhile inherits the mask and never sees it."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # it would unblock Ctrl-C when it starts
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextmanager
+def worker_pool(n_workers: int) -> Iterator[Executor]:
+    """Start worker processes when they are needed, and kill them at the end of the block; images in
+    progress are lost."""
+    pool = ProcessPoolExecutor(
+        n_workers, mp_context=get_context("spawn"), initializer=_prepare_worker
+    )
+    try:
+        yield pool
+    finally:
+        for worker in list(pool._processes.values()):
+            worker.kill()
+        pool.shutdown(cancel_futures=True)
 
 
 def decode_rows(job: DecodingJob, positions: range, paths: Sequence[str]) -> dict[int, str]:
     """Write the pixels of each path into its row; return the reason for each that failed."""
     failed = {}
     n_ahead = N_AHEAD
-    if paths[0].startswith("row:"):  # a parquet shard is read forward, row by row
+    if paths and paths[0].startswith("row:"):  # a parquet shard is read forward, row by row
         n_ahead = 1
     with job.data.open("r+b", buffering=0) as rows, ThreadPoolExecutor(n_ahead) as threads:
         fetched = [threads.submit(fetch, path) for path in paths if is_stored(path)]
@@ -160,62 +195,6 @@ def decode_rows(job: DecodingJob, positions: range, paths: Sequence[str]) -> dic
             while n_written < len(pixels):  # a full disk may accept a part
                 n_written += rows.write(pixels[n_written:])
     return failed
-
-
-class WorkerPool:
-    """Worker processes that can be killed in the middle of a task."""
-
-    def __init__(self, n_workers: int) -> None:
-        self.context = _Context()
-        self.executor: Executor = ProcessPoolExecutor(
-            n_workers, mp_context=self.context, initializer=_prepare_worker
-        )
-
-    def close(self) -> None:
-        """Kill the workers; images in progress are lost."""
-        for worker in self.context.workers:
-            worker.kill()
-        self.executor.shutdown(cancel_futures=True)
-
-
-class _Worker(SpawnProcess):
-    """A process that does not import the caller's script, which may lack a `__main__` guard."""
-
-    def start(self) -> None:
-        main = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")
-        try:
-            with _block_ctrl_c():
-                super().start()
-        finally:
-            sys.modules["__main__"] = main
-
-
-@contextmanager
-def _block_ctrl_c() -> Iterator[None]:
-    """Delay Ctrl-C here; a worker started meanwhile inherits the mask and never sees it."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    resource_tracker.ensure_running()  # it would unblock Ctrl-C when it starts
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-class _Context(SpawnContext):
-    """Starts workers and keeps a list of them."""
-
-    def __init__(self) -> None:
-        self.workers: list[_Worker] = []
-
-    def Process(self, *args: Any, **kwargs: Any) -> _Worker:  # type: ignore[override]
-        """Return a new worker; the executor calls this."""
-        worker = _Worker(*args, **kwargs)
-        self.workers.append(worker)
-        return worker
 
 
 def _prepare_worker() -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from shoal.data.pixels.store import file_state, folder_name
+from shoal.data.pixels.loading import file_state, folder_name
 from shoal.data.readers.folders import IMAGE_SUFFIXES, SHARD_SUFFIXES, Listing, is_hidden
 from shoal.data.readers.labels import class_names
 from shoal.data.readers.tables import LABEL_COLUMNS, pick_column
