@@ -193,7 +193,8 @@ def test_a_classifier_decides_about_no_category_that_people_made_or_emptied(
     review = Review(run)
     review.act(verbs.move, ["03.png", "04.png"], "egret")
     review.act(verbs.move, ["09.png", "10.png", "11.png"], "skua")
-    monkeypatch.setattr("shoal.discovery.assign.read_model", lambda run: {"classifier": [0]})
+    run.note(result="trained")
+    run.write_json("model", {"classifier": [0]})
     assigner = Assigner(ReviewedRun.open(run.path), outlier_share=0, device="cpu")
     predicted = np.array(assigner.ids)[[0, 1, 3, 0]]
     vars(assigner)["networks"] = SimpleNamespace(predict=lambda new: predicted)

@@ -40,7 +40,7 @@ from shoal.data.storage.addresses import absolute, as_address
 from shoal.device import AnyDevice, choose_device
 from shoal.discovery.cluster_embeddings import ClusterSettings
 from shoal.discovery.discovery_settings import DiscoverySettings
-from shoal.discovery.networks import Networks, load_networks, read_model
+from shoal.discovery.networks import Networks, has_model, load_networks
 from shoal.discovery.reporter import EMBEDDING, NOTE, SILENT, Reporter
 from shoal.distributed import in_lockstep
 from shoal.errors import DataError, UsageError
@@ -203,47 +203,42 @@ class Assigner:
         return rows, (*(Skipped(*left_out) for left_out in collection.left_out), *skipped)
 
     def _assign_list(self, images: Any) -> Assigned:
-        """Assign images in a list, an array or a data frame, or the rows of an array."""
+        """Assign images in a list, an array or a data frame, or the rows of an array.
+
+        Return a row per entry, with the user's path; raise for a path that is not a file.
+        """
         if is_frame(images):
             table = as_table(images)
             images = list(table.columns[require_column(table, PATH_COLUMNS, None, "path")])
         if isinstance(images, np.ndarray) and images.dtype.kind == "f" and images.ndim == 2:
             names = [f"row-{i:06d}" for i in range(len(images))]
             return self.assign_embeddings(names, images), ()
+        has_paths = False
         if hasattr(images, "__len__") and not isinstance(images, Mapping):
-            listed = list(images)
-            if listed and isinstance(listed[0], str | os.PathLike):
-                return self._assign_paths(listed)
-        collection = read_collection(images, False)
-        return self._assign_each(collection, collection.names, collection.names)
-
-    def _assign_paths(self, paths: Sequence[Any]) -> Assigned:
-        """Assign listed files; raise for a path that is not a file."""
-        collection = read_collection(paths, False, allow_missing=True)
-        name_of = {str(collection.source(i)): name for i, name in enumerate(collection.names)}
-        names = [name_of.get(str(absolute(path)), "") for path in paths]
-        absent = [f"path {i}: {os.fspath(path)}" for i, path in enumerate(paths) if not names[i]]
-        if absent:
-            raise DataError(
-                f"{len(absent):,} of {count(len(paths), 'listed image')} are missing or not a file "
-                f"({first_few(absent, separator='; ')}); correct the paths, or remove them from "
-                "the list"
-            )
-        return self._assign_each(collection, names, [os.fspath(path) for path in paths])
-
-    def _assign_each(
-        self, collection: Collection, names: Sequence[str], paths: Sequence[str]
-    ) -> Assigned:
-        """Return a row for each of `names`, images of the collection, with the user's path."""
+            has_paths = len(images) > 0 and isinstance(next(iter(images)), str | os.PathLike)
+        collection = read_collection(images, False, allow_missing=has_paths)
+        paths = names = list(collection.names)
+        if has_paths:
+            paths = [os.fspath(path) for path in images]
+            name_of = {str(collection.source(i)): name for i, name in enumerate(names)}
+            names = [name_of.get(str(absolute(path)), "") for path in paths]
+            absent = [f"path {i}: {path}" for i, path in enumerate(paths) if not names[i]]
+            if absent:
+                raise DataError(
+                    f"{len(absent):,} of {count(len(paths), 'listed image')} are missing or not a "
+                    f"file ({first_few(absent, separator='; ')})"
+                )
         try:
             rows, skipped = self.assign_images(collection)
         except NoneReadable as error:
             rows = []
             skipped = error.skipped
         row_of = {row.path: row for row in rows}
-        pairs = list(zip(names, paths, strict=True))
-        listed = [replace(row_of.get(name, UNREADABLE_ROW), path=path) for name, path in pairs]
-        path_of = dict(pairs)
+        path_of = dict(zip(names, paths, strict=True))
+        listed = [
+            replace(row_of.get(name, UNREADABLE_ROW), path=path)
+            for name, path in zip(names, paths, strict=True)
+        ]
         return listed, tuple(Skipped(path_of[image.name], image.reason) for image in skipped)
 
     def assign_images(self, collection: Collection) -> Assigned:
@@ -289,12 +284,10 @@ class Assigner:
 
     def _assign_block(self, names: Sequence[str], x: Floats) -> list[Assignment]:
         new = unit_points(x, device=self.device, min_rows=1).to(self._points.dtype)
-        model = read_model(self.run)
         predicted = None
-        if model is not None and model.get("classifier"):
-            ids = self.networks.predict(new)
-            assert ids is not None
-            predicted = self._positions(ids.tolist())
+        # Only a classifier needs the networks to assign embeddings.
+        if has_model(self.run) and self.run.json("model").get("classifier"):
+            predicted = self._positions(self.networks.predict(new).tolist())
         with in_lockstep():  # only the search for neighbors is distributed
             categories, members, neighbors = assign_new(
                 new,

@@ -14,9 +14,9 @@ from shoal.discovery.results import TRAINED
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import ImageRows, embed
 from shoal.encoders.vision import Encoder
-from shoal.errors import DataError, UsageError
+from shoal.errors import UsageError
 from shoal.methods.registry import get_method
-from shoal.runs import RESULTS, Run, damaged
+from shoal.runs import Run, damaged
 from shoal.training.checkpoint import load_weights, read_checkpoint
 from shoal.training.model import Model, TaskShape
 
@@ -45,13 +45,11 @@ class Networks:
             return trained
         return blend(embed(pixels, self.frozen), trained, self.frozen_weight)
 
-    def predict(self, embeddings: Tensor) -> Ints | None:
-        """Return the category ids (M,) that the classifier predicts for unit embeddings (M, D).
-
-        -1 for an output without images of the run; None without a classifier.
-        """
-        if self.model is None or self.classifier is None:
-            return None
+    def predict(self, embeddings: Tensor) -> Ints:
+        """Return the category ids (M,) that the classifier predicts for unit embeddings (M, D), -1
+        for an output without images of the run."""
+        assert self.model is not None
+        assert self.classifier is not None
         with torch.inference_mode():
             outputs = self.model.predict(embeddings.float())
         assert outputs is not None
@@ -60,61 +58,38 @@ class Networks:
         return np.where(is_used, self.classifier[np.where(is_used, numbers, 0)], -1)
 
 
-def read_model(run: Run) -> dict[str, Any] | None:
-    """Return the content of model.json; None for a frozen result. Raise if a file is missing."""
-    result = run.provenance.get("result")
-    if result not in (None, *RESULTS):
-        what = f"result: found {result!r}, expected {' or '.join(RESULTS)}"
-        raise damaged(run.path / "provenance.json", what)
-    if result != TRAINED:
-        return None
-    for part in ("model.safetensors", "model.json"):
-        if not run.has(part):
-            raise DataError(
-                f"{run.path / part}: not in this run, which was trained; put back a copy of it, or "
-                "make the run again with --force"
-            )
-    model = run.json("model")
-    weight = model["frozen_weight"]
-    if not 0 <= weight <= 1:
-        what = f"frozen_weight: found {weight:g}, expected a number in [0, 1]"
-        raise damaged(run.path / "model.json", what)
-    return model
+def has_model(run: Run) -> bool:
+    """Whether the result of the run was trained."""
+    return run.provenance.get("result") == TRAINED or run.has("model.json")
 
 
 def load_networks(run: Run, settings: DiscoverySettings, device: torch.device) -> Networks:
     """Load the encoder of a run and, for a trained result, the model with its weights."""
-    stored = read_model(run)
     chosen = settings.method_settings
+    about: dict[str, Any] = {"frozen_weight": 1.0}
+    model = None
     try:
-        if stored is None:
-            encoder = load_encoder(chosen.encoder, input_size=chosen.input_size)
-            return Networks(frozen=encoder.to(device))
-        return _load_trained(run, settings, stored, device)
-    except UsageError as error:  # a damaged file, not a mistake of the user
-        is_in_model = stored is not None and str(error).startswith("n_tail_blocks")
-        part = "model.json" if is_in_model else "config.yaml"
-        raise damaged(run.path / part, str(error)) from error
-
-
-def _load_trained(
-    run: Run, settings: DiscoverySettings, stored: dict[str, Any], device: torch.device
-) -> Networks:
-    """Load the networks of a trained result; `stored` is the content of model.json."""
-    file = run.path / "model.safetensors"
-    chosen = replace(settings.trained, n_tail_blocks=stored["n_tail_blocks"])
-    model = get_method(settings.method).build(chosen, TaskShape(**stored["shape"]))
-    load_weights(model, read_checkpoint(file)[0], str(file))
-    frozen = None
-    if stored["frozen_weight"] > 0:
-        frozen = load_encoder(
-            chosen.encoder, n_tail_blocks=chosen.n_tail_blocks, input_size=chosen.input_size
-        )
-        frozen = frozen.to(device)
-    classifier = stored.get("classifier")
+        if has_model(run):
+            about = run.json("model")
+            if not 0 <= about["frozen_weight"] <= 1:
+                raise UsageError("frozen_weight: expected a number in [0, 1]")
+            chosen = replace(settings.trained, n_tail_blocks=about["n_tail_blocks"])
+            model = get_method(settings.method).build(chosen, TaskShape(**about["shape"]))
+            file = run.path / "model.safetensors"
+            load_weights(model, read_checkpoint(file)[0], str(file))
+            model = model.to(device).eval()
+        frozen = None
+        if about["frozen_weight"] > 0:
+            frozen = load_encoder(
+                chosen.encoder,
+                n_tail_blocks=about.get("n_tail_blocks"),
+                input_size=chosen.input_size,
+            ).to(device)
+    except UsageError as error:  # a damaged config.yaml or model.json, not a mistake of the user
+        raise damaged(run.path, str(error)) from error
     return Networks(
         frozen=frozen,
-        model=model.to(device).eval(),
-        frozen_weight=float(stored["frozen_weight"]),
-        classifier=np.array(classifier) if classifier else None,
+        model=model,
+        frozen_weight=float(about["frozen_weight"]),
+        classifier=np.array(about["classifier"]) if about.get("classifier") else None,
     )
