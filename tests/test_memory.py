@@ -121,4 +121,4 @@ encoder = Encoder("mean", parts, input_format, 0)
 pixels = np.ones((256, 256, 256, 3), dtype=np.uint8)
 embed(pixels[:1], encoder)
 """
-    assert growth(before, "embed(pixels, encoder, batch_size=256)") < 300 * MB
+    assert growth(before, "embed(pixels, encoder)") < 300 * MB

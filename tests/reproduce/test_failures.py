@@ -101,14 +101,6 @@ def test_what_the_next_training_would_end_in_too_ends_the_call(run, tmp_path, mo
     assert asked == ["gcd"]
 
 
-def test_out_of_memory_that_was_explained_ends_the_call_too(run, tmp_path, monkeypatch):
-    explained = ShoalError("out of memory; lower training.batch_size")
-    explained.__cause__ = torch.OutOfMemoryError("CUDA out of memory")
-    failing(monkeypatch, "gcd", explained)
-    with pytest.raises(ShoalError):
-        run("1", out=tmp_path)
-
-
 def test_with_nothing_else_to_show_the_error_is_raised(run, tmp_path, monkeypatch):
     failing(monkeypatch, "cms", UsageError("n_neighbors: too many"))
     with pytest.raises(UsageError):

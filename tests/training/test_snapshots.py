@@ -30,7 +30,7 @@ def test_a_validation_set_chooses_snapshot_and_k_without_changing_the_weights(to
     assert (validated.epoch, validated.validation) == (2, Validation(accuracy=0.9, n_clusters=2))
     assert [embeddings.shape for embeddings in shown] == [(20, 10)] * 3
     (model,) = networks
-    images = ImageInputs(others, model.encoder, 20)
+    images = ImageInputs(others, model.encoder)
     expected = images.embed(lambda given: model.head(model.encoder(given)), model.device)
     torch.testing.assert_close(shown[1], expected, atol=1e-3, rtol=0)  # tokens are float16
     plain = train(data, *toy.networks(), toy.settings())

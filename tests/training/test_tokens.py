@@ -12,14 +12,13 @@ from shoal.training.tokens import ImageInputs, TokenCollector, cache_tokens
 CPU = torch.device("cpu")
 
 
-def test_embeddings_from_cached_tokens_equal_those_of_the_encoder(toy):
+def test_embeddings_from_cached_tokens_equal_those_of_the_encoder(toy, monkeypatch):
+    monkeypatch.setattr(tokens, "TOKEN_BATCH", 7)
     encoder = toy.encoder()
     pixels = toy.data().pixels
     head = Head(16, HeadSettings(width=24, dim=10, bottleneck=6))
-    expected = ImageInputs(pixels, encoder, 48).embed(lambda images: head(encoder(images)), CPU)
-    found = cache_tokens(pixels, encoder, batch_size=7).embed(
-        lambda tokens: head(encoder.tail(tokens)), CPU
-    )
+    expected = ImageInputs(pixels, encoder).embed(lambda images: head(encoder(images)), CPU)
+    found = cache_tokens(pixels, encoder).embed(lambda rows: head(encoder.tail(rows)), CPU)
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-3)  # tokens are cached in float16
     assert found.dtype == torch.float32
     assert not found.is_inference(), "whoever is given them may use them in place"
@@ -41,17 +40,6 @@ def test_values_beyond_float16_are_clamped(toy):
     with torch.no_grad():
         encoder.trunk[0].weight.mul_(1e7)
     assert cache_tokens(pixels, encoder).tokens.isfinite().all()
-
-
-def test_out_of_memory_in_the_trunk_names_the_batch_size(toy, monkeypatch):
-    encoder = toy.encoder()
-
-    def fail(images):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(encoder.trunk, "forward", fail)
-    with pytest.raises(ShoalError, match=r"training\.batch_size"):
-        cache_tokens(toy.data().pixels, encoder, batch_size=16)
 
 
 def test_a_full_disk_for_tokens_raises_an_error(toy, tmp_path, monkeypatch):

@@ -5,8 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shoal.encoders.embed import to_device
-from shoal.errors import Diverged, ShoalError, UsageError
-from shoal.training.loop import train
+from shoal.errors import Diverged, UsageError
 from shoal.training.train_settings import TrainSettings
 from shoal.training.trainer import Trainer, clip_gradients
 
@@ -79,19 +78,6 @@ def test_the_learning_rate_follows_a_cosine():
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(UsageError, match=next(iter(bad))):
         TrainSettings(**bad)
-
-
-@pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("CUDA"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")]
-)
-@pytest.mark.parametrize("place", ["prepare", "validate", "embed_all"])
-def test_out_of_memory_anywhere_in_training_names_the_batch_size(toy, monkeypatch, place, error):
-    def hungry(*_, **__):
-        raise error
-
-    monkeypatch.setattr(Trainer, place, hungry)
-    with pytest.raises(ShoalError, match=r"training\.batch_size"):
-        train(toy.data(), *toy.networks(), toy.settings())
 
 
 @pytest.mark.parametrize(("limit", "left"), [(6.5, 6.5), (26.0, 13.0)])

@@ -8,8 +8,8 @@ import torch
 from several_processes import finish_processes, start_processes
 from shoal.training.loop import train
 from shoal.training.sampling import POOL, Sampler
+from shoal.training.tokens import ViewPool, pool_views
 from shoal.training.trainer import Trainer
-from shoal.training.view_pool import ViewPool, pool_views
 from shoal.training.views import ViewSettings, make_views, sample_view_parameters
 
 
@@ -23,7 +23,6 @@ def test_the_pool_contains_the_tokens_of_every_sampled_view(toy):
         settings,
         generator=torch.Generator().manual_seed(4),
         only=np.arange(3 * len(pixels)),
-        batch_size=7,
     )
     draws = sample_view_parameters(3 * len(pixels), torch.Generator().manual_seed(4))
     for image in (0, 17, 47):

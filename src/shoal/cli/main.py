@@ -81,8 +81,8 @@ class Commands(TyperGroup):
             message = f"error: {type(error).__name__}: {error}; run `shoal --debug …` for details"
             if is_out_of_memory(error):
                 message = (
-                    "error: out of memory; try a lower --input-size, a smaller --encoder or "
-                    f"--device cpu ({str(error)[:120]})"
+                    "error: out of memory; try a lower --input-size, a smaller --encoder, --set "
+                    f"training.batch_size=64 or --device cpu ({str(error)[:120]})"
                 )
             _print_error(message)
             raise typer.Exit(1) from error

@@ -4,8 +4,7 @@ Shapes: N images of S x S pixels, I the encoder's input size, D the dimension of
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,35 +13,23 @@ from torch.nn import functional as F
 
 from shoal.distributed import gather_rows, rank, shard, world_size
 from shoal.encoders.vision import Encoder
-from shoal.errors import DataError, ShoalError, UsageError
+from shoal.errors import DataError
 from shoal.progress import Progress
 from shoal.words import first_few
 
 CROP_RATIO = 0.875
 """Share of an image's side in the central crop: 224 of 256 pixels."""
 
+BATCH_IMAGES = 128
+"""Images in a batch; the number changes embeddings by rounding only."""
+
 BLOCK_BATCHES = 64
 """Batches that a process embeds before it yields them; this bounds the memory."""
 
 
-class ImageRows(Protocol):
-    """N uint8 images (N, S, S, 3): an array, a memory map, a tensor, or `data.pixels.Pixels`.
-
-    Slices and index arrays return a batch as an array or tensor.
-    """
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(N, S, S, 3)."""
-
-    @property
-    def dtype(self) -> Any:
-        """uint8, numpy's or torch's."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: Any, /) -> Any: ...
-
+ImageRows = Any
+"""N uint8 images (N, S, S, 3): an array, a memory map, a tensor, or `data.pixels.Pixels`. Slices
+and index arrays return a batch as an array or tensor."""
 
 OnTokens = Callable[[slice, Tensor], None]
 """Called with the rows of a batch and the trunk's tokens for them."""
@@ -52,7 +39,6 @@ def embed(
     pixels: ImageRows,
     encoder: Encoder,
     *,
-    batch_size: int = 128,
     progress: Progress | None = None,
     on_tokens: OnTokens | None = None,
 ) -> Tensor:
@@ -60,14 +46,11 @@ def embed(
 
     The embedding is the encoder's normalized feature. Images are read in batches (a memory map
     stays on disk), center-cropped and resized. Several processes share the work and each gets all
-    rows. The batch size changes the result by rounding only. `on_tokens` receives the trunk's
-    tokens of this process's rows. The result is on the encoder's device.
+    rows. `on_tokens` receives the trunk's tokens of this process's rows. The result is on the
+    encoder's device.
     """
-    blocks = embed_blocks(
-        pixels, encoder, batch_size=batch_size, progress=progress, on_tokens=on_tokens
-    )
     features = torch.empty(len(pixels), encoder.feature_dim, device=encoder.device)
-    for rows, block in blocks:
+    for rows, block in embed_blocks(pixels, encoder, progress=progress, on_tokens=on_tokens):
         features[rows] = block
     return features
 
@@ -76,7 +59,6 @@ def embed_blocks(
     pixels: ImageRows,
     encoder: Encoder,
     *,
-    batch_size: int = 128,
     progress: Progress | None = None,
     on_tokens: OnTokens | None = None,
 ) -> Iterator[tuple[slice, Tensor]]:
@@ -84,22 +66,18 @@ def embed_blocks(
 
     Every process gets the blocks of all processes.
     """
-    check_pixels(pixels)
-    if batch_size < 1:
-        raise UsageError(f"batch_size: found {batch_size}, expected at least 1")
     everything = range(len(pixels))
     shares = [everything[shard(len(pixels), process)] for process in range(world_size())]
-    step = batch_size * BLOCK_BATCHES
+    step = BATCH_IMAGES * BLOCK_BATCHES
     for done in range(0, len(shares[0]), step):  # no share is longer than the first
         # The rows of each process in this round; the shares of some may have ended.
         blocks = [share[done : done + step] for share in shares]
         mine = blocks[rank()]
         parts = [torch.empty(0, encoder.feature_dim, device=encoder.device)]
-        for start in range(0, len(mine), batch_size):
-            batch = mine[start : start + batch_size]
+        for start in range(0, len(mine), BATCH_IMAGES):
+            batch = mine[start : start + BATCH_IMAGES]
             rows = slice(batch.start, batch.stop)
-            lower = f"input_size (now {encoder.input_format.size})"
-            with explain_out_of_memory(lower), torch.inference_mode(), autocast(encoder.device):
+            with torch.inference_mode(), autocast(encoder.device):
                 images = to_device(pixels[rows], encoder.device)
                 chunks = torch.split(images, encoder.chunk_size(len(images)))
                 tokens = torch.cat([encoder.run_trunk(center_images(c, encoder)) for c in chunks])
@@ -162,27 +140,6 @@ def to_device(pixels: ImageRows, device: torch.device) -> Tensor:
 def autocast(device: torch.device) -> torch.autocast:
     """Return the autocast context of networks: bfloat16 on CUDA, float32 elsewhere."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
-
-
-def check_pixels(pixels: ImageRows) -> None:
-    """Refuse anything but uint8 images (N, S, S, 3)."""
-    shape = tuple(pixels.shape)
-    is_square = len(shape) == 4 and shape[1] == shape[2] > 0 and shape[3] == 3
-    if not is_square or pixels.dtype not in (np.uint8, torch.uint8):
-        raise DataError(
-            f"pixels: found shape {shape} and dtype {pixels.dtype}, expected (N, S, S, 3) and uint8"
-        )
-
-
-@contextmanager
-def explain_out_of_memory(lower: str) -> Iterator[None]:
-    """Turn torch's out-of-memory errors into one that names the setting to lower."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        raise ShoalError(f"out of memory; lower {lower}, or use a smaller encoder") from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -5,7 +5,6 @@ Trainings share tokens if they split the same encoder at the same block, and a p
 the same views. N images.
 """
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,8 +25,7 @@ from shoal.progress import Progress, count_after
 from shoal.runs import environment
 from shoal.training.sampling import POOL, Sampler
 from shoal.training.task import Task
-from shoal.training.tokens import TokenCache, cache_tokens, resident
-from shoal.training.view_pool import ViewPool, pool_views
+from shoal.training.tokens import TokenCache, ViewPool, cache_tokens, pool_views, resident
 
 TrunkKey = tuple[str, int | None, int | None]
 """An encoder, how many of its last blocks are trained, and its input size."""
@@ -41,8 +39,6 @@ class Trunk:
 
     pixels: ImageRows
     device: torch.device
-    batch_size: int | None = None
-    """Images that go through the trunk together; None: twice a batch of the training."""
     tokens: dict[TrunkKey, Tensor] = field(default_factory=dict)
     pools: dict[TrunkKey, tuple[object, ViewPool]] = field(default_factory=dict)
 
@@ -61,19 +57,16 @@ class Trunk:
         The pool holds the views that all `planned` trainings use, of which this is one.
         """
         key = trunk_key(settings)
-        size = self.batch_size or 2 * settings.training.batch_size
-        trainings = planned or [(task, settings)]
-        sharing = [
-            (each_task, each_settings)
-            for each_task, each_settings in trainings
-            if _share_pool(each_settings, settings)
-        ]
-        pool_key = [_pool_key(*training) for training in sharing]
-        n_pooled = settings.training.views.pool
+        training = settings.training
+        n_pooled = training.views.pool
         has_pool = with_pool and n_pooled is not None
+        pool_key = ""
         views = np.empty(0, dtype=np.int64)
-        if has_pool and (key not in self.pools or self.pools[key][0] != pool_key):
-            views = functools.reduce(np.union1d, [_pooled_views(*training) for training in sharing])
+        if has_pool:
+            used = _used_views(planned or [(task, settings)], settings)
+            pool_key = f"{training.views} {training.seed} {digest_rows(used)}"
+            if key not in self.pools or self.pools[key][0] != pool_key:
+                views = used
         is_missing = key not in self.tokens
         if is_missing or len(views):
             name, n_tail_blocks, input_size = key
@@ -96,16 +89,15 @@ class Trunk:
         total = n_images + n_local(len(views))
         if is_missing:
             counted = count_after(progress, 0, total)
-            cached = cache_tokens(pixels, encoder, batch_size=size, progress=counted)
+            cached = cache_tokens(pixels, encoder, counted)
             self.tokens[key] = cached.tokens
         if len(views):
             pool = pool_views(
                 pixels,
                 encoder,
-                settings.training.views,
-                generator=Sampler(task.training_labels, settings.training).generator(POOL),
+                training.views,
+                generator=Sampler(task.training_labels, training).generator(POOL),
                 only=views,
-                batch_size=size,
                 progress=count_after(progress, n_images, total),
             )
             self.pools[key] = (pool_key, pool)
@@ -113,7 +105,7 @@ class Trunk:
                 write_array("views", cache_key, pool.tokens.numpy())
         return replace(
             task,
-            tokens=TokenCache(self.tokens[key], size),
+            tokens=TokenCache(self.tokens[key]),
             pool=self.pools[key][1] if has_pool else None,
         )
 
@@ -133,21 +125,14 @@ def trunk_key(settings: TrainedSettings) -> TrunkKey:
     return settings.encoder, settings.n_tail_blocks, settings.input_size
 
 
-def _share_pool(settings: TrainedSettings, other: TrainedSettings) -> bool:
-    """Return whether two trainings sample views of a pool in the same way."""
-    ours = settings.training
-    theirs = other.training
-    is_same = ours.views == theirs.views and ours.seed == theirs.seed
-    return is_same and trunk_key(settings) == trunk_key(other)
-
-
-def _pool_key(task: Task, settings: TrainedSettings) -> tuple[object, ...]:
-    """Return what the views that a training uses depend on."""
+def _used_views(planned: Sequence[PlannedTraining], settings: TrainedSettings) -> Ints:
+    """Return the views of a pool that are used by the planned trainings that sample views as one
+    with these settings does."""
+    views = np.empty(0, dtype=np.int64)
     training = settings.training
-    sampling = (training.views, training.seed, training.epochs, training.batch_size)
-    return digest_rows(task.training_labels), digest_rows(task.training), sampling
-
-
-def _pooled_views(task: Task, settings: TrainedSettings) -> Ints:
-    """Return the views of a pool that a training uses."""
-    return Sampler(task.training_labels, settings.training).pooled_views(task.training)
+    for task, other in planned:
+        is_same = (other.training.views, other.training.seed) == (training.views, training.seed)
+        if is_same and trunk_key(other) == trunk_key(settings):
+            sampler = Sampler(task.training_labels, other.training)
+            views = np.union1d(views, sampler.pooled_views(task.training))
+    return views

@@ -25,9 +25,6 @@ from shoal.training.task import Task
 from shoal.training.tokens import resident
 from shoal.training.validation import ValidationSet
 
-TOKEN_BATCH = 256
-"""Images in a forward pass of the trunk."""
-
 
 @dataclass(frozen=True, eq=False)
 class BenchmarkImages:
@@ -62,7 +59,7 @@ class LoadedDataset:
     @cached_property
     def trunk(self) -> Trunk:
         """The outputs of the frozen trunk for the training part."""
-        return Trunk(pixels=self.train.pixels, device=self.device, batch_size=TOKEN_BATCH)
+        return Trunk(pixels=self.train.pixels, device=self.device)
 
     @cached_property
     def train(self) -> BenchmarkImages:

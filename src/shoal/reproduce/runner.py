@@ -107,7 +107,7 @@ class Runner:
     def _skip(self, cells: list[Cell], error: ShoalError) -> None:
         """Log an error and continue without these cells; raise one that would affect every cell."""
         is_fatal = isinstance(error, MissingError | ProcessLost)
-        if is_fatal or is_out_of_memory(error.__cause__ or error):
+        if is_fatal or is_out_of_memory(error):
             raise error
         for cell in cells:
             self.failed[cell.key] = error

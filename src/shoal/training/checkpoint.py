@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -46,9 +45,6 @@ SNAPSHOTS = "best-*.safetensors"
 DRAFTS = ".*.tmp"
 """Files that a killed run has not finished."""
 
-LENGTH_BYTES = 8
-"""Bytes of a safetensors file before its header, and the alignment of its tensors."""
-
 SMALL_BYTES = 10 << 20
 """Checkpoints up to this size are written after every epoch."""
 
@@ -57,28 +53,11 @@ SAVE_EVERY_S = 20.0
 
 
 def write_checkpoint(file: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write named tensors and JSON to one file, atomically and tensor by tensor.
-
-    The bytes are those of `safetensors.torch.save`, which would hold all of them in memory twice.
-    """
-    # One entry of metadata, because safetensors writes several in random order.
-    metadata = {FORMAT: json.dumps(about)}
-    empty = {name: torch.empty(0, dtype=value.dtype) for name, value in tensors.items()}
-    header = json.loads(save(empty, metadata=metadata)[LENGTH_BYTES:])
-    names = [name for name in header if name in tensors]  # in the order of the file
-    start = 0
-    for name in names:
-        stop = start + tensors[name].nbytes
-        header[name] |= {"shape": list(tensors[name].shape), "data_offsets": [start, stop]}
-        start = stop
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % LENGTH_BYTES)
+    """Write named tensors and JSON to one file, atomically."""
+    stored = {name: value.detach().contiguous() for name, value in tensors.items()}
     with atomic_file(file) as out:
-        out.write(len(text).to_bytes(LENGTH_BYTES, "little"))
-        out.write(text)
-        for name in names:
-            value = tensors[name].detach().contiguous().cpu()
-            out.write(value.view(-1).view(torch.uint8).numpy().data)
+        # One entry of metadata, because safetensors writes several in random order.
+        out.write(save(stored, metadata={FORMAT: json.dumps(about)}))
 
 
 def read_checkpoint(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -11,7 +11,6 @@ from torch import Tensor
 from shoal.arrays import Ints
 from shoal.clustering.n_clusters import DEFAULT_RULE
 from shoal.distributed import flag_from_main, is_started, others_waiting
-from shoal.encoders.embed import explain_out_of_memory
 from shoal.settings import to_dict
 from shoal.training.checkpoint import Checkpointer
 from shoal.training.model import Model
@@ -108,10 +107,7 @@ def train(
     checkpointer = Checkpointer(folder, model, trainer.optimizer, identity, resume=resume)
     is_stopped = stop or (lambda: False)
     loop = _Loop(trainer, checkpointer, rule, progress, on_epoch, is_stopped, early_stopping)
-    out_of_memory = explain_out_of_memory(
-        f"training.batch_size (now {settings.batch_size}) or input_size"
-    )
-    with out_of_memory, others_waiting(False):
+    with others_waiting(False):
         trainer.prepare(is_finished=checkpointer.is_finished)
         try:
             while not checkpointer.is_finished:

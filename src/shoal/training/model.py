@@ -30,9 +30,6 @@ from shoal.training.train_settings import TrainSettings
 BLOCK_IMAGES = 1024
 """Images outside the collection whose tokens are in memory together."""
 
-BATCH_IMAGES = 128
-"""Images that go through a whole network together, if no tokens are cached."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class TaskShape:
@@ -207,14 +204,12 @@ class Model(nn.Module, ABC, Generic[S]):
         blocks = (self.inputs_of(pixels[start : start + BLOCK_IMAGES]) for start in starts)
         return torch.cat([block.embed(self.represent, self.device) for block in blocks])
 
-    def inputs_of(
-        self, pixels: ImageRows, *, batch_size: int = BATCH_IMAGES
-    ) -> TokenCache | ImageInputs:
+    def inputs_of(self, pixels: ImageRows) -> TokenCache | ImageInputs:
         """Return un-augmented images as `forward` takes them: tokens in half precision, or the
         images themselves."""
         if self.reads_images:
-            return ImageInputs(pixels, self.encoder, BATCH_IMAGES)
-        return cache_tokens(pixels, self.encoder, batch_size=batch_size)
+            return ImageInputs(pixels, self.encoder)
+        return cache_tokens(pixels, self.encoder)
 
 
 def shape_of(task: Task) -> TaskShape:

@@ -11,9 +11,8 @@ from shoal.arrays import UNLABELED, Ints
 from shoal.checksums import digest_rows
 from shoal.data.pixels.loading import Pixels
 from shoal.encoders.embed import ImageRows
-from shoal.training.tokens import TokenCache
+from shoal.training.tokens import TokenCache, ViewPool
 from shoal.training.validation import ValidationSet
-from shoal.training.view_pool import ViewPool
 
 
 @dataclass(frozen=True, kw_only=True)

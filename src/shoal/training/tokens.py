@@ -1,8 +1,10 @@
-"""Pixels on the device, and the trunk's tokens of un-augmented images, computed once.
+"""Pixels on the device, and the trunk's tokens of un-augmented images and of a pool of random
+views, computed once.
 
-The trunk is frozen, so after the first pass only the tail has to run over these images.
+The trunk is frozen, so after the first pass only the tail has to run over these.
 
-Shapes: N images, T the shape of one image's tokens, D the dimension of an embedding.
+Shapes: N images, T the shape of one image's tokens, D the dimension of an embedding, P views of
+each image in a pool, U of them in total that are computed.
 """
 
 import math
@@ -14,21 +16,29 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from shoal.arrays import Ints
 from shoal.device import free_memory
-from shoal.distributed import gather_rows, shard, world_size
+from shoal.distributed import gather_rows, shard, take_rows, world_size
 from shoal.encoders.embed import (
     ImageRows,
     autocast,
     center_images,
-    explain_out_of_memory,
     to_device,
 )
 from shoal.encoders.vision import Encoder
 from shoal.files import cache_folder, scratch_array, writing
 from shoal.progress import Progress
+from shoal.training.sampling import choose_views
+from shoal.training.views import ViewSettings, make_views, sample_view_parameters
 
 Represent = Callable[[Tensor], Tensor]
 """Maps the tokens (or images) of a batch to rows (b, D) of any length."""
+
+TOKEN_BATCH = 256
+"""Images or views that go through the trunk, or the tail, together."""
+
+IMAGE_BATCH = 128
+"""Images that go through a whole network together, if it reads images."""
 
 SHARE_OF_MEMORY = 0.45
 """The share of the free memory of the device that pixels, and then tokens, may each take."""
@@ -39,12 +49,11 @@ class TokenCache:
     """The trunk's tokens of un-augmented images: this process's share of N images."""
 
     tokens: Tensor
-    batch_size: int
 
     def embed(self, represent: Represent, device: torch.device) -> Tensor:
         """Return unit embeddings (N, D) of all images, in every process."""
         # Of no images, `split` returns an empty batch, which determines the number of columns.
-        batches = torch.split(self.tokens, self.batch_size)
+        batches = torch.split(self.tokens, TOKEN_BATCH)
         return gather_rows(
             _embed_batches((batch.to(device).float() for batch in batches), represent, device)
         )
@@ -56,14 +65,12 @@ class ImageInputs:
 
     pixels: ImageRows
     encoder: Encoder
-    batch_size: int
 
     def embed(self, represent: Represent, device: torch.device) -> Tensor:
         """Return unit embeddings (N, D) of all images."""
-        size = self.batch_size
         images = (
-            center_images(to_device(self.pixels[start : start + size], device), self.encoder)
-            for start in range(0, len(self.pixels), size)
+            center_images(to_device(self.pixels[start : start + IMAGE_BATCH], device), self.encoder)
+            for start in range(0, len(self.pixels), IMAGE_BATCH)
         )
         return _embed_batches(images, represent, device)
 
@@ -77,11 +84,7 @@ def _embed_batches(batches: Iterable[Tensor], represent: Represent, device: torc
 
 
 def cache_tokens(
-    pixels: ImageRows,
-    encoder: Encoder,
-    *,
-    batch_size: int = 128,
-    progress: Progress | None = None,
+    pixels: ImageRows, encoder: Encoder, progress: Progress | None = None
 ) -> TokenCache:
     """Return the trunk's tokens of the center crops of all images; each process holds a share."""
     rows = shard(len(pixels))
@@ -91,7 +94,7 @@ def cache_tokens(
         return center_images(to_device(block, encoder.device), encoder)
 
     n_rows = rows.stop - rows.start
-    return TokenCache(run_trunk(images, n_rows, encoder, batch_size, progress), batch_size)
+    return TokenCache(run_trunk(images, n_rows, encoder, progress))
 
 
 class TokenCollector:
@@ -114,7 +117,6 @@ def run_trunk(
     images: Callable[[int, int], Tensor],
     n_rows: int,
     encoder: Encoder,
-    batch_size: int,
     progress: Progress | None,
 ) -> Tensor:
     """Return the trunk's tokens (R, T) in float16, batch by batch: on the device if they fit, else
@@ -122,17 +124,16 @@ def run_trunk(
 
     `images` returns the normalized images of the rows from start to stop.
     """
-    size = encoder.chunk_size(batch_size)
+    size = encoder.chunk_size(TOKEN_BATCH)
     stored: Tensor | None = None
     # Without rows, the trunk runs on an empty batch to determine the shape.
     for start in range(0, n_rows, size) or range(1):
         stop = min(start + size, n_rows)
-        with explain_out_of_memory(f"training.batch_size (the trunk takes {size} images at once)"):
-            batch = images(start, stop)
-            with torch.inference_mode(), autocast(encoder.device):
-                tokens = as_half(encoder.run_trunk(batch))
-            if stored is None:
-                stored = _allocate((n_rows, *tokens.shape[1:]), encoder.device)
+        batch = images(start, stop)
+        with torch.inference_mode(), autocast(encoder.device):
+            tokens = as_half(encoder.run_trunk(batch))
+        if stored is None:
+            stored = _allocate((n_rows, *tokens.shape[1:]), encoder.device)
         stored[start:stop] = tokens
         if progress is not None and n_rows:
             progress(stop, n_rows)
@@ -176,3 +177,63 @@ def as_half(tokens: Tensor) -> Tensor:
     """Return tokens in float16, clamped to its range, which residual streams may exceed."""
     limit = torch.finfo(torch.float16).max
     return tokens.clamp(-limit, limit).half()
+
+
+@dataclass(frozen=True)
+class ViewPool:
+    """The trunk's tokens of views of each image.
+
+    Each of several processes stores a share, and sends the tokens that others need for a batch.
+    """
+
+    tokens: Tensor
+    """Tokens of this process's share of the views."""
+    n_pooled: int
+    """Number of views of each image, P."""
+    made: Tensor
+    """(U,) the computed views, as sorted rows image · P + view."""
+
+    def take(self, images: Tensor, parameters: Tensor) -> Tensor:
+        """Return tokens (2b, T) of two views of b images, view 1 of all, then view 2.
+
+        `images` (2b,), `parameters` (2b, 7). All processes call this together, each with its own
+        images.
+        """
+        views = choose_views(images, parameters, self.n_pooled)  # (2b,)
+
+        def read(rows: Tensor) -> Tensor:
+            return self.tokens[rows.to(self.tokens.device)].to(images.device)
+
+        return take_rows(read, len(self.made), torch.searchsorted(self.made, views)).float()
+
+
+def pool_views(
+    pixels: ImageRows,
+    encoder: Encoder,
+    settings: ViewSettings,
+    *,
+    generator: torch.Generator,
+    only: Ints,
+    progress: Progress | None = None,
+) -> ViewPool:
+    """Run the trunk over random views of the images and return its tokens; each process holds a
+    share.
+
+    `only` (U,) are the views that will be used, as sorted rows image · P + view; parameters are
+    sampled for all views, so that they do not depend on it.
+    """
+    n_pooled = settings.pool
+    assert n_pooled is not None
+    parameters = sample_view_parameters(len(pixels) * n_pooled, generator)  # (N * P, 7)
+    made = torch.from_numpy(only)  # (U,)
+    mine = made[shard(len(made))]
+
+    device = encoder.device
+
+    def images(start: int, stop: int) -> Tensor:
+        views = mine[start:stop]
+        source, rows = take(pixels, (views // n_pooled).to(device), device)
+        return make_views(source, rows, parameters[views].to(device), encoder, settings)
+
+    tokens = run_trunk(images, len(mine), encoder, progress)
+    return ViewPool(tokens, n_pooled, made.to(device))

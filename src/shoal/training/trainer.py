@@ -27,10 +27,16 @@ from shoal.training.recorded_step import MIN_STEPS, RecordedStep, Step, is_recor
 from shoal.training.sampling import EPOCH, OBJECTIVE, POOL, Sampler
 from shoal.training.sgd import Sgd
 from shoal.training.task import Task
-from shoal.training.tokens import ImageInputs, TokenCache, resident, take
+from shoal.training.tokens import (
+    ImageInputs,
+    TokenCache,
+    ViewPool,
+    pool_views,
+    resident,
+    take,
+)
 from shoal.training.train_settings import TrainSettings
 from shoal.training.validation import Validation, validate
-from shoal.training.view_pool import ViewPool, pool_views
 from shoal.training.views import make_views
 
 
@@ -69,10 +75,9 @@ class Trainer:
         """
         task = self.task
         model = self.model
-        size = 2 * self.settings.batch_size
-        self.tokens = task.tokens or model.inputs_of(task.pixels, batch_size=size)
+        self.tokens = task.tokens or model.inputs_of(task.pixels)
         if task.validation_set is not None:
-            self.validation_inputs = model.inputs_of(task.validation_set.pixels, batch_size=size)
+            self.validation_inputs = model.inputs_of(task.validation_set.pixels)
         if is_finished:
             return
         self.pixels = resident(task.pixels, self.device)
@@ -84,7 +89,6 @@ class Trainer:
                 self.settings.views,
                 generator=self.sampler.generator(POOL),
                 only=self.sampler.pooled_views(task.training),
-                batch_size=size,
             )
 
     def run_epoch(self, epoch: int, progress: Progress | None = None) -> dict[str, Any]:
