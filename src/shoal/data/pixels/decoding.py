@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from shoal.boxes import split_file
 from shoal.data.storage.opening import is_stored, read_stored
@@ -38,22 +38,8 @@ decoded at a smaller scale if that is enough, and count at that scale unless the
 """
 
 ORIENTATION_TAG = 0x0112
-TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-SIDEWAYS = (
-    Image.Transpose.TRANSPOSE,
-    Image.Transpose.ROTATE_270,
-    Image.Transpose.TRANSVERSE,
-    Image.Transpose.ROTATE_90,
-)
-"""Turns that exchange width and height."""
+SIDEWAYS = (5, 6, 7, 8)
+"""Orientations that exchange width and height."""
 
 WHITE = (255, 255, 255, 255)
 BITS_12 = 4095
@@ -64,9 +50,6 @@ REASONS: dict[type, str] = {
     FileNotFoundError: MISSING,
     MemoryError: "decoding needs more memory than a worker may use",
 }
-
-Turn = Image.Transpose | None
-"""How to turn an image so that it is upright."""
 
 
 class Unreadable(Exception):
@@ -93,8 +76,7 @@ def decode_file(path: str, size: int, data: bytes | None = None) -> bytes:
 
     `data` is the content of the file, if it was read already; it has no boxes.
     """
-    image, turn = _load(path, size, data)
-    return _square(image, turn, size).tobytes()
+    return _square(_load(path, size, data), size).tobytes()
 
 
 @_explained()
@@ -102,9 +84,9 @@ def decode_whole(path: str, longest: int) -> Image.Image:
     """Decode the image or box at a path or location as upright RGB, its longer side at most
     `longest`, or raise `Unreadable`."""
     data = read_stored(path) if is_stored(path) else None
-    image, turn = _load(path, longest, data)
+    image = _load(path, longest, data)
     image.thumbnail((longest, longest), Image.Resampling.BICUBIC)
-    return _turned(_flat_rgb(image), turn)
+    return _flat_rgb(_upright(image))
 
 
 @_explained()
@@ -113,7 +95,11 @@ def image_size(file: str) -> tuple[int, int]:
     `Unreadable`."""
     with _open(file, None) as image:
         width, height = image.size
-        if image.format != "TIFF" and _turn(image) in SIDEWAYS:  # Pillow turns TIFF files itself
+        orientation = None
+        if image.format != "TIFF":  # Pillow turns TIFF files itself
+            with suppress(Exception):
+                orientation = image.getexif().get(ORIENTATION_TAG)
+        if orientation in SIDEWAYS:
             return height, width
         return width, height
 
@@ -145,8 +131,8 @@ def decode_image(image: "Image.Image | NDArray[np.uint8]", size: int) -> "NDArra
     return np.asarray(square(image, size))
 
 
-def _load(path: str, size: int, data: bytes | None) -> tuple[Image.Image, Turn]:
-    """Return the pixels of an image or box as L, RGB or RGBA, and the turn that they still need.
+def _load(path: str, size: int, data: bytes | None) -> Image.Image:
+    """Return the pixels of an image or box as L, RGB or RGBA, still to be turned upright.
 
     A JPEG is decoded at about twice the wanted size, so that the antialiased resize still
     determines the result.
@@ -161,19 +147,12 @@ def _load(path: str, size: int, data: bytes | None) -> tuple[Image.Image, Turn]:
             raise Unreadable(
                 f"no such box in an image of {whole.width:,} x {whole.height:,} pixels"
             )
-        return whole.crop(box.corners), None
+        return whole.crop(box.corners)
     with _open(path, data) as image:
         full_size = image.size
         image.draft(None, (2 * size, 2 * size))  # a no-op for all but JPEG
         _refuse_large(*(full_size if image.info.get("progressive") else image.size))
-        return _pixels(image)
-
-
-def _pixels(image: Image.Image) -> tuple[Image.Image, Turn]:
-    """Return the pixels of an image as L, RGB or RGBA, and the turn that they still need."""
-    image.load()
-    turn = _turn(image)  # after load: Pillow turns TIFF files itself and then forgets the tag
-    return _eight_bit(image), turn
+        return _eight_bit(image)
 
 
 def _refuse_large(width: int, height: int) -> None:
@@ -188,7 +167,7 @@ def _whole(file: str, _modified: int) -> Image.Image:
     """Return the upright image of a file with all of its pixels, as L, RGB or RGBA."""
     with _open(file, None) as image:
         _refuse_large(*image.size)
-        return _turned(*_pixels(image))
+        return _upright(_eight_bit(image))
 
 
 def _open(path: str, data: bytes | None) -> Image.Image:
@@ -211,10 +190,10 @@ def _open(path: str, data: bytes | None) -> Image.Image:
 
 def square(image: Image.Image, size: int) -> Image.Image:
     """Return the central square, resized to `size` (bicubic, antialiased), as upright RGB."""
-    return _square(*_pixels(image), size)
+    return _square(_eight_bit(image), size)
 
 
-def _square(image: Image.Image, turn: Turn, size: int) -> Image.Image:
+def _square(image: Image.Image, size: int) -> Image.Image:
     """Resample only the square, which gives the same pixels as resizing the image and cropping."""
     width, height = image.size
     side = min(width, height)
@@ -223,13 +202,14 @@ def _square(image: Image.Image, turn: Turn, size: int) -> Image.Image:
     left = (width - side) / 2
     top = (height - side) / 2
     box = (left, top, left + side, top + side)
-    return _turned(_flat_rgb(image.resize((size, size), Image.Resampling.BICUBIC, box=box)), turn)
+    return _flat_rgb(_upright(image.resize((size, size), Image.Resampling.BICUBIC, box=box)))
 
 
-def _turned(image: Image.Image, turn: Turn) -> Image.Image:
-    if turn is None:
-        return image
-    return image.transpose(turn)
+def _upright(image: Image.Image) -> Image.Image:
+    """Apply the EXIF orientation, which is removed."""
+    with suppress(Exception):  # a broken EXIF block does not make the image unreadable
+        return ImageOps.exif_transpose(image)
+    return image
 
 
 def _flat_rgb(image: Image.Image) -> Image.Image:
@@ -240,9 +220,12 @@ def _flat_rgb(image: Image.Image) -> Image.Image:
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
-    """Return the image as L, RGB or, if it is transparent, RGBA."""
+    """Return the image as L, RGB or, if it is transparent, RGBA, with its EXIF block."""
+    image.load()
     if image.mode.startswith("I") or image.mode == "F":
-        return _from_deep(image)
+        deep = _from_deep(image)
+        deep.info = image.info
+        return deep
     if image.has_transparency_data:
         return image.convert("RGBA")
     if image.mode == "1":
@@ -272,9 +255,3 @@ def _from_deep(image: Image.Image) -> Image.Image:
     elif high <= 1:
         finite = finite * 255.0
     return Image.fromarray(np.rint(finite).astype(np.uint8))
-
-
-def _turn(image: Image.Image) -> Turn:
-    with suppress(Exception):  # a broken EXIF block does not make the image unreadable
-        return TURNS.get(image.getexif().get(ORIENTATION_TAG, 1))
-    return None
