@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from shoal.arrays import UNLABELED, Bools, Ints, as_labels
 from shoal.boxes import split_file
-from shoal.data.storage.stored import StoredFiles
 from shoal.errors import DataError
 from shoal.text import shown
 from shoal.words import count
@@ -29,12 +28,38 @@ MIN_KNOWN_CLASSES = 2
 """Known classes that discovery needs: with one, labels cannot tell one K from another."""
 
 
-class Images(Protocol):
-    """Images in memory: PIL images or arrays, or one array of all."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StoredFiles:
+    """N images in the order of the collection's names: files below an address, or parts of
+    shards."""
 
-    def __len__(self) -> int: ...
+    where: str
+    """The address, or the pattern of the shards."""
+    locations: tuple[str, ...]
+    """(N,) location of each image, as `read_stored` takes it."""
+    states: tuple[str, ...]
+    """(N,) changes with the image, or with its shard."""
+    order: Ints
+    """(N,) rank of each image by its place in the shards: the order in which to read them."""
 
-    def __getitem__(self, index: int, /) -> Any: ...
+    @classmethod
+    def of_states(cls, where: str, states: Mapping[str, str]) -> "StoredFiles":
+        """Return files below an address by their names and states."""
+        return cls(
+            where=where,
+            locations=tuple(f"{where.removesuffix('/')}/{name}" for name in states),
+            states=tuple(states.values()),
+            order=np.arange(len(states)),
+        )
+
+    def take(self, index: Ints) -> "StoredFiles":
+        """Return the images at some positions."""
+        return replace(
+            self,
+            locations=tuple(self.locations[i] for i in index),
+            states=tuple(self.states[i] for i in index),
+            order=self.order[index],
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -82,8 +107,8 @@ class Collection:
     """Names of the known classes, sorted unless the caller gave an order."""
     root: Path | None = None
     """The local folder of the files, or None."""
-    images: Images | None = None
-    """Images in memory in the order of `names`, or None."""
+    images: Any = None
+    """PIL images or arrays in memory in the order of `names`, or None; or one array of all."""
     stored: StoredFiles | None = None
     """Locations of images on a network or in shards in the order of `names`, or None."""
     layout: str = "images"
@@ -147,7 +172,6 @@ class Collection:
             return self.stored.locations[i]
         if self.root is not None:
             return Path(split_file(f"{self.root}/{self.names[i]}")[0])
-        assert self.images is not None
         return self.images[i]
 
     def subset(self, index: ArrayLike) -> "Collection":

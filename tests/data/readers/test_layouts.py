@@ -199,7 +199,7 @@ def test_ecotaxa_exports_are_read(make_images: Make) -> None:
     rows = f"{header}o1\tp1.png\tCopepoda<Maxillopoda\n"
     found = read_collection(root, write(root / "ecotaxa.tsv", rows))
     assert labels_by_name(found) == {"p1.png": "Copepoda<Maxillopoda", "p2.png": None}
-    assert ["object_annotation_category" in note for note in found.notes] == [True]
+    assert "object_annotation_category" in found.layout
 
 
 # Data in memory, from Python
@@ -262,13 +262,12 @@ def test_paths_of_a_table_may_start_at_the_working_directory(
     assert labels_by_name(read_collection(table)) == {"a.png": "cat"}
 
 
-def test_a_column_that_is_not_called_label_is_named_in_a_note(make_images: Make) -> None:
+def test_the_column_of_labels_is_named(make_images: Make) -> None:
     root = make_images(["a.png", "b.png"])
     table = write(root / "t.csv", "file,Scientific name\na.png,Ardea cinerea\n")
     for found in (read_collection(root, table), read_collection(table)):
         assert found.classes == ("Ardea cinerea",)
-        assert "'Scientific name' of t.csv" in found.notes[0]
-    assert not read_collection(root, table, label_column="Scientific name").notes
+        assert "'Scientific name'" in found.layout
 
 
 def test_the_first_sheet_of_a_workbook_is_a_table(make_images: Make, tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
 from shoal.data.readers.labels import image_finder
 from shoal.data.storage.addresses import Address
-from shoal.data.storage.opening import read_stored, row_of
-from shoal.data.storage.remote import Lost, file_system
+from shoal.data.storage.remote import Lost, file_system, read_stored, row_of
 from shoal.errors import DataError, MissingError
 from stores import Web, web_server, write_parquets, write_tars
 
@@ -110,10 +109,8 @@ def test_a_row_after_a_lost_connection_is_read_anew(
     names = [f"{i:02d}.png" for i in range(24)]
     folder = make_images(names)
     write_parquets(folder, {}, tmp_path / "shards", n_shards=1)
-    for module in ("remote", "opening"):
-        monkeypatch.setattr(
-            f"shoal.data.storage.{module}.BUFFER_BYTES", 256
-        )  # so that a row group is read in many parts
+    # A row group is read in many parts.
+    monkeypatch.setattr("shoal.data.storage.remote.BUFFER_BYTES", 256)
     monkeypatch.setenv("SHOAL_TRIES", "1")
     with web_server(tmp_path / "shards") as web:
         file = f"{web.address}/train-00000-of-00001.parquet"

@@ -3,7 +3,6 @@
 import pytest
 
 from shoal.data.storage.remote import with_retries
-from shoal.errors import UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -54,9 +53,3 @@ def test_ctrl_c_is_not_tried_again() -> None:
     with pytest.raises(KeyboardInterrupt):
         with_retries(store.ask)
     assert store.n_asked == 1
-
-
-def test_a_number_of_tries_that_makes_no_sense_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHOAL_TRIES", "0")
-    with pytest.raises(UsageError, match="SHOAL_TRIES"):
-        with_retries(Store(0, OSError()).ask)

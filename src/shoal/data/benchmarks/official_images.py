@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
 from shoal.arrays import Ints
 from shoal.data.benchmarks.published_facts import ClassSplit, Layout, Part, get_facts
-from shoal.data.collection import Images
 from shoal.data.readers.folders import IMAGE_SUFFIXES, list_folder
 from shoal.data.storage.remote import reading
 from shoal.errors import DataError
@@ -48,7 +47,7 @@ class OfficialImages:
     """Class names by official id."""
     layout: str
     root: Path | None = None
-    images: Images | None = None
+    images: Any = None
     absent: Sequence[str] = ()
     """Files and class folders that should be in the layout but are missing."""
     notes: tuple[str, ...] = ()

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from shoal.boxes import split_file
-from shoal.data.storage.opening import is_stored, read_stored
-from shoal.data.storage.remote import Lost
+from shoal.data.storage.remote import Lost, is_stored, read_stored
 from shoal.text import one_line
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 
+from shoal.data.collection import StoredFiles
 from shoal.data.storage.addresses import Address, Location, as_address, is_utf8, why_unfit
 from shoal.data.storage.remote import list_remote, reading
-from shoal.data.storage.stored import StoredFiles
 from shoal.errors import DataError
 from shoal.files import absolute_path
 from shoal.words import count, first_few

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from shoal.boxes import split_name
-from shoal.data.collection import Collection
+from shoal.data.collection import Collection, StoredFiles
 from shoal.data.readers.boxes import NO_BOXES, BoxOptions, add_boxes, refuse_boxes
 from shoal.data.readers.folders import (
     METADATA_NAMES,
@@ -48,15 +48,11 @@ from shoal.data.readers.tables import (
 )
 from shoal.data.storage.addresses import Address, Location, absolute, as_address, why_unfit
 from shoal.data.storage.remote import N_REQUESTS, remote_state
-from shoal.data.storage.stored import StoredFiles
 from shoal.errors import DataError, UsageError
 from shoal.words import count, first_few
 
 UNLABELED_FOLDERS = ("unlabeled", "unlabelled", "_unlabeled", "unknown", "unsorted")
 """First-level folders whose images are unlabeled, in upper or lower case."""
-
-SPLIT_FOLDERS = frozenset({"train", "test", "val", "valid", "validation", "dev", "eval"})
-"""Folder names that are likely splits, not categories."""
 
 FOLDERS = re.compile("folders(?::([1-9]))?")
 """Labels that are the names of the folders at a level, by default the first."""
@@ -166,13 +162,13 @@ def _read_table(table: Table, labels: Labels, options: ReadOptions) -> Collectio
             "labels, give a folder of images"
         )
     paths = require_column(table, PATH_COLUMNS, options.path_column, "path")
+    layout = f"the images listed in {table.where} (column {paths!r}"
     cells: Sequence[object] = [None] * len(table)
-    notes = []
     if labels is None:
         column = require_column(table, LABEL_COLUMNS, options.label_column, "label")
         cells = table.columns[column]
-        notes = _column_notes(table, column, options)
-    return _read_files(table, table.columns[paths], cells, notes, options)
+        layout += f", labels in {column!r}"
+    return _read_files(table, table.columns[paths], cells, f"{layout})", options)
 
 
 def _read_list(source: Source, labels: Labels, options: ReadOptions) -> Collection:
@@ -194,7 +190,7 @@ def _read_list(source: Source, labels: Labels, options: ReadOptions) -> Collecti
         )
     table = Table("the list", None, {}, range(len(items)), unit="path")
     if isinstance(items[0], str | os.PathLike):
-        return _read_files(table, items, cells, [], options)
+        return _read_files(table, items, cells, "a list of images", options)
     refuse_boxes(options.boxes, has_files=False)
     encoded, classes = encode(class_names(cells, table.location))
     return Collection(
@@ -210,7 +206,7 @@ def _read_files(
     table: Table,
     paths: Sequence[object],
     cells: Sequence[object],
-    notes: list[str],
+    layout: str,
     options: ReadOptions,
 ) -> Collection:
     """Read listed files; relative paths start at the table's folder, else at the working directory.
@@ -235,7 +231,7 @@ def _read_files(
         locations, files, class_names(cells, table.location), strict=True
     ):
         rows.append((f"{location}: {file}", file if file in existing else None, name))
-    labels, found_notes = label_images(rows, allow_missing=options.allow_missing)
+    labels, notes = label_images(rows, allow_missing=options.allow_missing)
     if not labels:
         raise DataError(
             f"none of the {len(files):,} listed images exists; the first one is {rows[0][0]}"
@@ -248,7 +244,7 @@ def _read_files(
         where = f"{start.replace(':', ':/', 1)}/"  # `commonpath` has removed one of two slashes
     file_of = {file.removeprefix(where).replace(os.sep, "/"): file for file in sorted(labels)}
     by_name = {name: labels[file] for name, file in file_of.items()}
-    listing = Listing(Path(start), sorted(by_name), notes=[*found_notes, *notes], folders=())
+    listing = Listing(Path(start), sorted(by_name), notes=notes, folders=())
     listing.labels = by_name
     if is_remote:
         listing.root = Address(where)
@@ -256,7 +252,7 @@ def _read_files(
             where, {name: str(states[file]) for name, file in file_of.items()}
         )
     _replace_by_boxes(listing, options)
-    return _build(listing, listing.labels, f"the images listed in {table.where}")
+    return _build(listing, listing.labels, layout)
 
 
 def _locate(cell: object, table: Table, location: str) -> str:
@@ -370,8 +366,10 @@ def _read_labels(listing: Listing, table: Table, options: ReadOptions) -> Collec
     """Label listed images with a table."""
     paths = require_column(table, PATH_COLUMNS, options.path_column, "path")
     column = require_column(table, LABEL_COLUMNS, options.label_column, "label")
-    rows = _rows(table, listing, paths, column, options)
-    labels, notes = label_images(rows, allow_missing=options.allow_missing)
+    find = image_finder([*listing.names, *listing.images], listing.root, table.folder)
+    labels, notes = label_images(
+        table_rows(table, paths, column, find), allow_missing=options.allow_missing
+    )
     if not labels:
         raise DataError(
             f"{table.where}: none of its {len(table):,} paths is an image in {listing.root}; the "
@@ -381,25 +379,6 @@ def _read_labels(listing: Listing, table: Table, options: ReadOptions) -> Collec
     listing.notes += notes
     layout = f"a folder and the labels of {table.where} (columns {paths!r} and {column!r})"
     return _build(listing, labels, layout)
-
-
-def _rows(
-    table: Table, listing: Listing, paths: str, labels: str, options: ReadOptions
-) -> list[Row]:
-    """Return the rows of a table of labels."""
-    listing.notes += _column_notes(table, labels, options)
-    find = image_finder([*listing.names, *listing.images], listing.root, table.folder)
-    return table_rows(table, paths, labels, find)
-
-
-def _column_notes(table: Table, column: str, options: ReadOptions) -> list[str]:
-    """Return a note on the column of labels, if it was chosen by a name other than 'label'."""
-    if options.label_column is not None or column.casefold() == LABEL_COLUMNS[0]:
-        return []
-    return [
-        f"the labels are the column {column!r} of {table.where}; to use another one, give "
-        "--label-column NAME"
-    ]
 
 
 def _read_folder_names(listing: Listing, level: int = 1) -> Collection:
@@ -419,11 +398,6 @@ def _read_folder_names(listing: Listing, level: int = 1) -> Collection:
     last_names = {folder: PurePosixPath(folder).name for folder in folders}
     if len(set(last_names.values())) == len(folders):
         labels = {name: last_names.get(label or "") for name, label in labels.items()}
-    if folders and {name.casefold() for name in last_names.values()} <= SPLIT_FOLDERS:
-        listing.notes.append(
-            f"the folders in {listing.root.name} look like splits, not categories; if they are "
-            "splits, give one of these folders instead"
-        )
     for name in listing.tables:
         if name.startswith("labels."):
             listing.notes.append(f"{name} is ignored; to use it, give it as the labels")
@@ -436,31 +410,24 @@ def _read_folder_names(listing: Listing, level: int = 1) -> Collection:
 def _read_metadata(listing: Listing, metadata: list[str], options: ReadOptions) -> Collection:
     """Label listed images by metadata files, as in Hugging Face's image folders."""
     rows: list[Row] = []
+    columns = set[str]()
     for name in metadata:
         table = read_table(f"{listing.root}/{name}")
         paths = pick_column(table.columns, PATH_COLUMNS, options.path_column, table.where)
         column = pick_column(table.columns, LABEL_COLUMNS, options.label_column, table.where)
-        found: list[Row] = []
-        if paths is not None and column is not None:
-            found = _rows(table, listing, paths, column, options)
-        if not any(image for _, image, _ in found):
-            listing.notes.append(
-                f"{name} is ignored: no path column ({', '.join(PATH_COLUMNS)}), no label column "
-                f"({', '.join(LABEL_COLUMNS)}), or none of its paths is an image beside or below it"
-            )
-        rows += found
+        if paths is None or column is None:
+            listing.notes.append(f"{name} is ignored: it has no column of paths, or none of labels")
+            continue
+        columns.add(column)
+        find = image_finder([*listing.names, *listing.images], listing.root, table.folder)
+        rows += table_rows(table, paths, column, find)
     labels, notes = label_images(rows, allow_missing=options.allow_missing)
     listing.notes += notes
     if not labels:
         return _read_folder_names(listing)
-    n_without = sum(
-        name not in labels and split_name(name)[0] not in labels for name in listing.names
-    )
-    listing.notes.append(
-        "labels come from metadata, not from folder names; "
-        f"{count(n_without, 'image')} without a row there"
-    )
-    return _build(listing, labels, "a Hugging Face image folder, labels from its metadata")
+    some = ", ".join(sorted(columns))
+    layout = f"a Hugging Face image folder, labels from its metadata, not its folders ({some})"
+    return _build(listing, labels, layout)
 
 
 def _build(listing: Listing, labels: ClassOf | None, layout: str) -> Collection:

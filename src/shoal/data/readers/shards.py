@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from shoal.data.collection import StoredFiles
 from shoal.data.pixels.loading import file_state, folder_name
 from shoal.data.readers.folders import IMAGE_SUFFIXES, SHARD_SUFFIXES, Listing, is_hidden
 from shoal.data.readers.labels import class_names
@@ -34,15 +35,16 @@ from shoal.data.storage.addresses import (
     as_address,
     why_unfit,
 )
-from shoal.data.storage.opening import open_file, open_parquet, row_of
 from shoal.data.storage.remote import (
     N_REQUESTS,
     Lost,
     list_remote,
+    open_file,
+    open_parquet,
     reading,
     remote_state,
+    row_of,
 )
-from shoal.data.storage.stored import StoredFiles
 from shoal.errors import DataError, ShoalError
 from shoal.files import cache_folder, make_folder, write_text
 from shoal.text import one_line

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
 from shoal.data.storage.addresses import Location, Place, absolute
-from shoal.data.storage.opening import open_file
-from shoal.data.storage.remote import reading
+from shoal.data.storage.remote import open_file, reading
 from shoal.errors import DataError, missing_package
 from shoal.words import count, first_few
 

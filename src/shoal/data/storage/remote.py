@@ -1,4 +1,9 @@
-"""List and read files on a network through fsspec, whole or in ranges.
+"""List and read files on a network through fsspec, whole or in ranges; open images in shards.
+
+The location of an image on a network or in a shard is a string, which can be sent to a decoding
+worker: the address of a file; `range:START:SIZE:FILE`, bytes of a tar shard;
+`row:NUMBER:COLUMN:FILE`, a row of a parquet shard. FILE is an address or a local path. Workers
+import this module, so it does not import numpy.
 
 Every request goes through `with_retries`; the packages below are configured to try once. fsspec is
 imported on first use, so that local folders do not need it.
@@ -7,24 +12,36 @@ imported on first use, so that local folders do not need it.
 import hashlib
 import io
 import os
+import re
+import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import PurePath
-from typing import TYPE_CHECKING, TypeVar
+from itertools import accumulate, chain, islice
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from urllib.parse import quote, unquote
 
-from shoal.data.storage.addresses import READABLE, Address
-from shoal.errors import DataError, ShoalError, UsageError, missing_package
+from shoal.data.storage.addresses import READABLE, Address, as_address
+from shoal.errors import DataError, ShoalError, missing_package
 from shoal.text import one_line
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
+    from pyarrow import Scalar
+    from pyarrow.parquet import ParquetFile
 
 N_REQUESTS = 16
 """Concurrent requests."""
 
 BUFFER_BYTES = 1 << 20
 """Bytes per request for a file that is read in order."""
+
+STORED = re.compile(rf"(range|row|{'|'.join(READABLE)}):")
+
+BATCH_ROWS = 8
+"""Rows of a parquet shard per batch in memory."""
 
 MARKS = (
     *("ETag", "etag", "md5Hash", "crc32c", "xet_hash", "blob_id", "Content-MD5", "Digest"),
@@ -87,20 +104,13 @@ def with_retries(request: Callable[[], Result]) -> Result:
     $SHOAL_TRIES (5) is the number of attempts, $SHOAL_TRY_WAIT_S (0.5) the first wait, which
     doubles each time.
     """
-    try:
-        import tenacity
-    except ImportError as error:
-        raise missing_package("tenacity", "reading from a network") from error
-    n_tries = os.environ.get("SHOAL_TRIES") or "5"
-    wait_s = os.environ.get("SHOAL_TRY_WAIT_S") or "0.5"
-    if not n_tries.isdecimal() or int(n_tries) < 1 or not wait_s.replace(".", "", 1).isdecimal():
-        raise UsageError(
-            f"SHOAL_TRIES and SHOAL_TRY_WAIT_S: found {n_tries} and {wait_s}, "
-            "expected at least 1 and at least 0"
-        )
+    import tenacity
+
+    n_tries = int(os.environ.get("SHOAL_TRIES") or 5)
+    wait_s = float(os.environ.get("SHOAL_TRY_WAIT_S") or 0.5)
     retrying = tenacity.Retrying(
-        stop=tenacity.stop_after_attempt(int(n_tries)),
-        wait=tenacity.wait_exponential(multiplier=float(wait_s)),
+        stop=tenacity.stop_after_attempt(n_tries),
+        wait=tenacity.wait_exponential(multiplier=wait_s),
         retry=tenacity.retry_if_exception(_is_transient),
     )
     try:
@@ -116,10 +126,9 @@ def _cause(error: BaseException | None) -> BaseException:
     """Return the cause of 'not found', which fsspec raises for any error of a web server."""
     assert error is not None
     cause = error.__cause__
-    if not isinstance(error, FileNotFoundError) or cause is None:
-        return error
-    is_web = type(cause).__module__.startswith("aiohttp") or isinstance(cause, OSError)
-    if is_web and getattr(cause, "status", None) not in (404, 410):
+    is_web = isinstance(cause, OSError) or type(cause).__module__.startswith("aiohttp")
+    is_absent = getattr(cause, "status", None) in (404, 410)
+    if cause is not None and isinstance(error, FileNotFoundError) and is_web and not is_absent:
         return cause
     return error
 
@@ -148,6 +157,7 @@ def file_system(scheme: str) -> "AbstractFileSystem":
         )
     try:
         import fsspec
+        import tenacity  # noqa: F401  (for `with_retries`)
 
         kind = fsspec.get_filesystem_class(scheme)
     except ImportError as error:
@@ -279,3 +289,96 @@ class _Ranges(io.RawIOBase):
         buffer[:n_bytes] = read_bytes(self.address, self.position, n_bytes)
         self.position += n_bytes
         return n_bytes
+
+
+def row_of(file: str, row: int, column: str) -> str:
+    """Return the location of the image in a row of a parquet shard."""
+    return f"row:{row}:{quote(column, safe='')}:{file}"
+
+
+def is_stored(path: str) -> bool:
+    """Return whether this is such a location, not a local path."""
+    return STORED.match(path) is not None
+
+
+def read_stored(path: str) -> bytes:
+    """Return the bytes of the image at a location."""
+    kind, _, rest = path.partition(":")
+    if kind == "range":
+        start, n_bytes, file = rest.split(":", 2)
+        return _read_range(file, int(start), int(n_bytes))
+    if kind == "row":
+        row, column, file = rest.split(":", 2)
+        return _rows(file, unquote(column)).read(int(row))
+    return read_bytes(path)
+
+
+def open_file(file: str) -> BinaryIO:
+    """Open a local or remote file for random access."""
+    address = as_address(file)
+    if address is not None:
+        return open_remote(address)
+    return Path(file).open("rb")
+
+
+def open_parquet(file: str) -> "ParquetFile":
+    """Open a parquet file whose columns are read in small parts."""
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise missing_package("pyarrow", f"reading {file}") from error
+    source: str | BinaryIO = file
+    if as_address(file) is not None:
+        source = open_file(file)
+    return pyarrow.parquet.ParquetFile(source, buffer_size=BUFFER_BYTES, pre_buffer=False)
+
+
+def _read_range(file: str, start: int, n_bytes: int) -> bytes:
+    if n_bytes and as_address(file) is not None:
+        return read_bytes(file, start, n_bytes)
+    with open_file(file) as shard:
+        shard.seek(start)
+        content = shard.read(n_bytes)
+    if len(content) < n_bytes:
+        raise EOFError("the shard is truncated")
+    return content
+
+
+class _Rows:
+    """The images of a parquet shard, read forward; a backward step rereads the row group."""
+
+    def __init__(self, file: str, column: str) -> None:
+        self.column = column
+        self.parquet = open_parquet(file)
+        about = self.parquet.metadata
+        sizes = [about.row_group(i).num_rows for i in range(about.num_row_groups)]
+        self.firsts = list(accumulate(sizes, initial=0))
+        self.group = -1
+        self.next_row = 0
+        self.cells: Iterator[Scalar] = iter(())
+        self.lock = threading.Lock()
+
+    def read(self, row: int) -> bytes:
+        """Return the bytes of one row; threads take turns."""
+        with self.lock:
+            group = bisect_right(self.firsts, row) - 1
+            if group != self.group or row < self.next_row:
+                batches = self.parquet.iter_batches(
+                    BATCH_ROWS, row_groups=[group], columns=[self.column], use_threads=False
+                )
+                self.cells = chain.from_iterable(batch.column(0) for batch in batches)
+                self.next_row = self.firsts[group]
+            self.group = -1  # if reading fails, the next call rereads the group
+            cell = next(islice(self.cells, row - self.next_row, None)).as_py()
+            self.group = group
+            self.next_row = row + 1
+        if isinstance(cell, dict):
+            cell = cell["bytes"]
+        if cell is None:
+            raise ValueError("the row holds no image")
+        return bytes(cell)
+
+
+@lru_cache(maxsize=1)
+def _rows(file: str, column: str) -> _Rows:
+    return _Rows(file, column)
