@@ -24,7 +24,6 @@ ARGUMENTS = {
     "train": "train=True",
     "no-train": "train=False",
     "allow-missing": "allow_missing=True",
-    "tensorboard": "tensorboard=True",
     "set": "changes",
 }
 """Python's argument of each option; that of any other one has its name."""

@@ -267,7 +267,6 @@ def test_hidden_labels_do_not_affect_predictions(photos, given, tmp_path: Path) 
         ("--epochs 0", 2),
         ("--epochs 5 --no-train", 2),
         ("--result trained --no-train", 2),
-        ("--tensorboard --no-train", 2),
         ("--labels nowhere.csv", 3),
         ("--config nowhere.yaml", 2),
         ("--unlabeled .", 2),

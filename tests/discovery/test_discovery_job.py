@@ -2,12 +2,9 @@
 labels."""
 
 import shutil
-import sys
-import types
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,7 +24,7 @@ from shoal.discovery.scoring import score_run
 from shoal.discovery.trained.evaluation import Choice, Evaluation
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
-from shoal.errors import DataError, MissingError, UsageError
+from shoal.errors import DataError, UsageError
 from shoal.methods.gcd import GcdSettings
 from shoal.methods.method import MethodSettings
 from shoal.methods.protocols import follow_protocol
@@ -162,26 +159,6 @@ def test_other_methods_find_the_colors_and_assign_new_images(
         load_pixels(read_collection(photos.folder, False), 16)
     )
     assert np.allclose(again.numpy(), run.array("embeddings"), atol=1e-6)
-
-
-@pytest.mark.slow
-def test_metrics_are_written_for_tensorboard(photos, settings, tmp_path: Path, monkeypatch) -> None:
-    opened = []
-    written = []
-    writer = SimpleNamespace(add_scalar=lambda *scalar: written.append(scalar), flush=lambda: None)
-    stand_in = types.ModuleType("torch.utils.tensorboard")
-    stand_in.SummaryWriter = lambda folder: opened.append(folder) or writer
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
-    run = run_on(photos, tmp_path / "run", settings, tensorboard=True)
-    assert opened == [str(run.path)]
-    assert [(name, step) for name, _value, step in written if name == "loss"] == [
-        ("loss", 1),
-        ("loss", 2),
-    ]
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(MissingError, match="pip install tensorboard"):
-        run_on(photos, tmp_path / "other", settings, tensorboard=True)
-    assert not (tmp_path / "other").exists()
 
 
 def test_rows_of_all_files_are_the_same_images(photos, settings, tmp_path: Path) -> None:

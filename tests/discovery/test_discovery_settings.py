@@ -86,7 +86,7 @@ def test_result_better_holds_out_categories_despite_protocol_or_config(
     [
         ({"recipe": "cub", "config": "x.yaml"}, "found both"),
         ({"n_cluster": 3}, "unknown setting 'n_cluster'; did you mean 'n_clusters'"),
-        ({"cms": None}, "unknown setting 'cms'"),
+        ({"cms": 3}, "unknown setting 'cms'"),
         ({"validation_share": 1.0}, "validation_share: found 1.0"),
         ({"pixel_size": 2}, "pixel_size: found 2, expected 8 to 4,096$"),
         ({"method": "cmss"}, "did you mean 'cms'"),

@@ -93,10 +93,6 @@ def discover(
     seed: Seed = None,
     device: Device = None,
     resume: Resume = False,
-    tensorboard: Annotated[
-        bool,
-        typer.Option("--tensorboard", help="Write the metrics of each epoch for TensorBoard."),
-    ] = False,
     force: Force = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -131,7 +127,6 @@ def discover(
         device=device,
         resume=resume,
         force=force,
-        tensorboard=tensorboard,
         command=command_line(),
         reporter=reporter(),
         method=method,

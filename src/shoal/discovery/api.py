@@ -66,7 +66,6 @@ def discover(
     force: bool = False,
     verbose: bool = True,
     reporter: Reporter | None = None,
-    tensorboard: bool = False,
     **settings: Any,
 ) -> DiscoveredRun:
     """Discover the categories in a partly labeled collection of images.
@@ -116,8 +115,6 @@ def discover(
         notes at level WARNING.
     reporter
         Receives messages and progress instead.
-    tensorboard
-        Write each epoch's metrics for TensorBoard into the run folder.
     **settings
         `n_clusters` (a number, or a range such as (30, 50)), `method`, `encoder`,
         `epochs`, `train`, `seed`, `recipe`, `config`, `protocol`, `input_size`, `result` ('better'
@@ -159,7 +156,6 @@ def discover(
         device=device,
         resume=resume,
         force=force,
-        tensorboard=tensorboard,
         reporter=reporter,
         **settings,
     )
@@ -225,7 +221,6 @@ def prepare(
     device: AnyDevice = None,
     resume: bool = False,
     force: bool = False,
-    tensorboard: bool = False,
     command: str = "",
     reporter: Reporter,
     **settings: Any,
@@ -261,7 +256,6 @@ def prepare(
         device=chosen_device,
         resume=resume,
         force=force,
-        tensorboard=tensorboard,
         command=command,
         reporter=reporter,
         refinement=refinement,

@@ -20,7 +20,6 @@ from shoal.discovery.results import write_report, write_results
 from shoal.discovery.reviewed.refinement import Refinement
 from shoal.discovery.run_job import run_job
 from shoal.discovery.trained.trained_result import train_and_choose
-from shoal.discovery.trained.training import check_tensorboard
 from shoal.runs import Run
 
 
@@ -31,12 +30,6 @@ class DiscoveryJob(Job):
     refinement: Refinement | None = None
     """The review of an earlier run that this one continues."""
     report: bool = True
-
-    def check(self, collection: Collection) -> None:
-        """Raise for a collection that would fail after decoding and embedding."""
-        if self.tensorboard:
-            check_tensorboard(self.settings)
-        super().check(collection)
 
     def plan(self, readable: Collection) -> dict[str, Any]:
         """Return counts of images by category, the method, and whether it may train."""

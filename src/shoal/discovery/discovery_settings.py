@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.n_clusters import read_n_clusters
 from shoal.device import check_seed
 from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.encoders.vision import MAX_SIZE
-from shoal.errors import UsageError, did_you_mean
+from shoal.errors import UsageError
 from shoal.methods.method import MethodSettings, TrainedSettings
 from shoal.methods.protocols import follow_protocol
 from shoal.methods.registry import (
@@ -22,13 +22,13 @@ from shoal.methods.registry import (
     with_encoder,
 )
 from shoal.methods.setting_changes import change_settings, describe_unknown_setting, has_setting
-from shoal.settings import from_dict, named_by, read_yaml, to_dict
+from shoal.settings import BelowOne, Range, check_ranges, from_dict, named_by, read_yaml, to_dict
 
-ARGUMENTS = frozenset(
-    {"recipe", "config", "encoder", "epochs", "input_size", "protocol", "result", "changes"}
-)
-"""Arguments of `choose_settings` that are not fields of `DiscoverySettings`."""
-
+ShareBetween = Annotated[float, Range("a number between 0 and 1", lambda value: 0 < value < 1)]
+PixelSize = Annotated[int, Range(f"8 to {MAX_SIZE:,}", lambda value: 8 <= value <= MAX_SIZE)]
+Minutes = Annotated[
+    float | None, Range("a number above 0", lambda value: value is None or value > 0)
+]
 CPU_RECIPE = "cpu"
 GPU_RECIPE = "gpu"
 """The recipes of the default method for a device."""
@@ -47,14 +47,14 @@ class DiscoverySettings:
     train: bool | None = None
     """Whether to train. None: only if held-out labels could show that it helps. False: the
     frozen embeddings are clustered."""
-    validation_share: float = 0.2
+    validation_share: ShareBetween = 0.2
     """Share of the labeled and of the unlabeled images in the validation set, which chooses the
     snapshot, and K by the paper's rule."""
-    hidden_share: float = 0.2
+    hidden_share: BelowOne = 0.2
     """Share of the known categories whose labels are all held out, to evaluate training on novel
     categories; the trained result is used only if it is significantly better. 0: none, and the
     trained result is used."""
-    max_minutes: float | None = None
+    max_minutes: Minutes = None
     """Minutes that the job may take: training is stopped in time, as by Ctrl-C, with the best
     result so far; None: no limit."""
     must_link: bool = True
@@ -67,7 +67,7 @@ class DiscoverySettings:
     split_mixtures: bool = True
     """Whether a known category that likely contains a novel one is split when K is estimated; not
     in the paper."""
-    pixel_size: int = 256
+    pixel_size: PixelSize = 256
     """Side of the decoded images in the cache."""
     seed: int = 0
     """The seed of every random choice."""
@@ -83,14 +83,7 @@ class DiscoverySettings:
     The seed, must-links and linkages in it are always those of the fields above."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.validation_share < 1:
-            self._refuse("validation_share", "a number between 0 and 1")
-        if not 0 <= self.hidden_share < 1:
-            self._refuse("hidden_share", "a number in [0, 1), 0 for none")
-        if self.max_minutes is not None and not self.max_minutes > 0:
-            self._refuse("max_minutes", "a number above 0")
-        if not 8 <= self.pixel_size <= MAX_SIZE:
-            self._refuse("pixel_size", f"8 to {MAX_SIZE:,}")
+        check_ranges(self)
         check_seed(self.seed)
         get_method(self.method)
         chosen = self.method_settings or load_recipe(self.recipe, self.method)
@@ -102,9 +95,6 @@ class DiscoverySettings:
             split_mixtures=self.split_mixtures,
         )
         object.__setattr__(self, "method_settings", replace(chosen, inference=inference))
-
-    def _refuse(self, name: str, expected: str) -> None:
-        raise UsageError(f"{name}: found {getattr(self, name)}, expected {expected}")
 
     @property
     def trained(self) -> TrainedSettings:
@@ -187,9 +177,7 @@ def choose_settings(
         raise UsageError(
             "recipe and config: found both, expected one; a config already holds what a recipe sets"
         )
-    for name in values:
-        if name not in FIELDS:
-            raise UsageError(f"unknown setting {name!r}{did_you_mean(name, FIELDS | ARGUMENTS)}")
+    kept: dict[str, Any] = {}
     if config is None:
         settings = DiscoverySettings()
     else:
@@ -202,12 +190,12 @@ def choose_settings(
             method=method or settings.method,
         )
         if config is not None:
-            chosen = with_encoder(settings.method_settings, before.encoder)
-            chosen = replace(chosen, input_size=before.input_size or chosen.input_size)
-            settings = replace(settings, method_settings=chosen)
-            settings = _in_range(
-                settings, before.inference.min_clusters, before.inference.max_clusters
-            )
+            encoder = encoder or before.encoder
+            kept = {
+                "input_size": before.input_size,
+                "inference.min_clusters": before.inference.min_clusters,
+                "inference.max_clusters": before.inference.max_clusters,
+            }
     chosen = settings.method_settings
     if encoder is not None:
         chosen = with_encoder(chosen, encoder)
@@ -228,7 +216,8 @@ def choose_settings(
             f"result: found {result!r}, expected better or trained; for the frozen result give "
             "--no-train"
         )
-    arguments = values | {"input_size": input_size}
+    arguments = kept | values
+    arguments["input_size"] = input_size or kept.get("input_size")
     if get_method(settings.method).trains:
         arguments["training.epochs"] = epochs
     arguments = {name: value for name, value in arguments.items() if value is not None}

@@ -1,19 +1,11 @@
-"""The frozen result: categories found with the frozen encoder, without training.
+"""The frozen result: categories found with the frozen encoder, without training."""
 
-Shapes: N images, L of them labeled, D columns.
-"""
-
-import numpy as np
-import torch
-from torch import Tensor
-
-from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.neighbors import k_nearest
+from shoal.arrays import Ints
 from shoal.data.collection import Collection
 from shoal.discovery.cluster_embeddings import report_doubts
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
-from shoal.discovery.reporter import CLUSTERING, NOTE
+from shoal.discovery.reporter import CLUSTERING
 from shoal.discovery.results import (
     FROZEN,
     Result,
@@ -29,16 +21,6 @@ from shoal.discovery.reviewed.previous_categories import (
 from shoal.methods.clusters import Discovery, Representation, shift_and_cut
 from shoal.methods.registry import get_method
 from shoal.runs import Run
-
-RECOMMENDED = "dinov2-small"
-"""The encoder to recommend if the one in use barely separates the categories."""
-
-MIN_LABELED = 20
-"""With fewer labeled images, no encoder is recommended."""
-
-MIN_SKILL = 0.35
-"""Lowest chance-corrected accuracy, (accuracy - chance) / (1 - chance), at which no other encoder
-is recommended."""
 
 
 def make_frozen_result(job: Job, images: EmbeddedImages) -> Result:
@@ -59,9 +41,6 @@ def make_frozen_result(job: Job, images: EmbeddedImages) -> Result:
                 write_result_run(job.run, result, job.settings)
         report(f"Frozen result: {summarize_run(run)} See {page} during training.")
     report_doubts(result.discovery, collection.labels, job.reporter)
-    encoder = job.settings.method_settings.encoder
-    if advice := advise_encoder(images.frozen.embeddings, collection.labels, encoder):
-        report(f"{NOTE}{advice}")
     return result
 
 
@@ -88,30 +67,4 @@ def cluster_frozen(
         settings.method_settings.inference,
         n_clusters=settings.n_clusters or n_clusters,
         seed=settings.seed,
-    )
-
-
-def advise_encoder(embeddings: Tensor, labels: Ints, encoder: str) -> str:
-    """Return a note if `encoder` barely separates the known categories, else ''.
-
-    The criterion is the leave-one-out accuracy of a nearest-neighbor classifier on the labeled
-    images. `embeddings` (N, D) are unit rows, `labels` (N,) are -1 for unlabeled.
-    """
-    labeled = np.flatnonzero(labels != UNLABELED)
-    known = labels[labeled]  # (L,)
-    sizes = np.bincount(known)
-    has_others = sizes[known] > 1  # (L,) images that can have a neighbor of their own category
-    if encoder.startswith("dinov2") or has_others.sum() < MIN_LABELED or (sizes > 0).sum() < 2:
-        return ""
-    points = embeddings[torch.from_numpy(labeled).to(embeddings.device)]
-    rows = torch.arange(len(points), device=points.device)
-    nearest = k_nearest(points, points, 1, exclude=rows).indices[:, 0].cpu().numpy()  # (L,)
-    accuracy = float((known[nearest] == known)[has_others].mean())
-    chance = float(((sizes[known] - 1) / (len(known) - 1))[has_others].mean())
-    if accuracy - chance >= MIN_SKILL * (1 - chance):
-        return ""
-    return (
-        f"{encoder} barely separates the categories: the nearest neighbor of a labeled image has "
-        f"the same label for {100 * accuracy:.0f} % of {has_others.sum():,} images "
-        f"({100 * chance:.0f} % by chance); try --encoder {RECOMMENDED}"
     )

@@ -121,7 +121,6 @@ class Job(ABC):
     device: torch.device
     resume: bool = False
     force: bool = False
-    tensorboard: bool = False
     command: str = ""
     """The command line, for provenance.json."""
     reporter: Reporter = field(default_factory=Reporter)

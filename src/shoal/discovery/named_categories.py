@@ -29,7 +29,7 @@ from shoal.clustering.neighbors import Neighbors
 from shoal.clustering.never_seen import fit_seen_probability
 from shoal.data.collection import Collection
 from shoal.data.readers.embeddings import Embeddings
-from shoal.discovery.reviewed.previous_categories import Naming, allowed_second, reuse_names
+from shoal.discovery.reviewed.previous_categories import Naming, reuse_names
 from shoal.methods.clusters import Discovery
 from shoal.runs import MIXED_FROM, Assignment, Category, Run
 
@@ -99,7 +99,10 @@ def name_categories(
     categories = naming.categories
     n_categories = len(naming.names)
     members = describe(points, categories, neighbors, points, categories, n_known)
-    second = allowed_second(points, categories, n_categories, members.second, naming.apart)
+    second = members.second.copy()
+    for row, rejected in naming.apart.items():
+        if second[row] in rejected:
+            second[row] = UNLABELED
     calibration = _calibrate(discovery, labels, n_known, neighbors, unseen)
     if calibration.label_rate is None and fallback is not None and fallback.label_rate is not None:
         calibration = replace(fallback, is_from_frozen=True)

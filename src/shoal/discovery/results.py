@@ -27,7 +27,7 @@ from shoal.text import shown
 from shoal.words import count, doubt_labels, first_few, interval_in_words, is_wide, plural, span
 
 FROZEN, TRAINED = RESULTS
-LONG_CHANGES = ("moved", "changed_labels", "cannot_links")
+LONG_CHANGES = ("moved", "cannot_links")
 """Parts of changes.json with a row per image, which `collect_facts` leaves out."""
 
 UNCHECKED = (
@@ -174,7 +174,7 @@ def summarize_run(run: Run) -> str:
     known = f"{n_known} known"
     if not all(has_images):
         known = f"{n_known} of {len(has_images)} known"
-    estimate = run.json("estimate")
+    estimate = run.json("estimate") if run.has("estimate.json") else {}
     interval = estimate.get("interval")
     found = f"Found {count(n_known + n_novel, 'category')}"
     if interval:

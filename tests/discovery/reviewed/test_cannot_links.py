@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from shoal.discovery.reviewed.previous_categories import allowed_second, apply_cannot_links
+from shoal.discovery.reviewed.previous_categories import apply_cannot_links
 
 ANGLES = torch.deg2rad(torch.tensor([0.0, 5, 20, 60, 65, 180], dtype=torch.float64))
 POINTS = torch.stack([ANGLES.cos(), ANGLES.sin()], dim=1)
@@ -27,24 +27,3 @@ def test_rows_without_an_allowed_category_form_a_new_one() -> None:
         1,
         3,
     ]
-
-
-def test_second_choices_respect_cannot_links() -> None:
-    second = np.array([1, 1, 1, 0, 0, 1])
-    assert allowed_second(POINTS, CATEGORIES, 4, second, {2: {1}, 3: {1}}).tolist() == [
-        1,
-        1,
-        3,
-        0,
-        0,
-        1,
-    ]
-    assert allowed_second(POINTS, CATEGORIES, 4, second, {2: {1, 3}}).tolist() == [
-        1,
-        1,
-        -1,
-        0,
-        0,
-        1,
-    ]
-    assert second.tolist() == [1, 1, 1, 0, 0, 1]

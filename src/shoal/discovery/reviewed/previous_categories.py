@@ -223,41 +223,20 @@ def apply_cannot_links(
 ) -> Ints:
     """Return categories (N,) of unit rows (N, D) that respect cannot-links.
 
-    `apart` maps a row to its forbidden categories. A row in one of these moves to the nearest
-    allowed category; if there is none, it gets the number K, a new category.
+    `apart` maps a row to its forbidden categories. A row in one of these moves to the category with
+    the nearest center that is allowed and has images; if there is none, it gets the number K, a new
+    category.
     """
-    moved = _allowed(points, categories, n_categories, categories, apart)
-    return np.where(moved == NO_CATEGORY, n_categories, moved)
-
-
-def allowed_second(
-    points: Tensor, categories: Ints, n_categories: int, second: Ints, apart: Mapping[int, Set[int]]
-) -> Ints:
-    """Return the second choices (N,); those that `apart` forbids are replaced by the nearest
-    allowed category, or -1."""
-    forbidden = {row: {*ids, int(categories[row])} for row, ids in apart.items()}
-    return _allowed(points, categories, n_categories, second, forbidden)
-
-
-def _allowed(
-    points: Tensor,
-    categories: Ints,
-    n_categories: int,
-    chosen: Ints,
-    forbidden: Mapping[int, Set[int]],
-) -> Ints:
-    """Return the chosen categories (N,); those that are forbidden for their row are replaced by
-    the category with the nearest center that is allowed and has images, or -1."""
-    wrong = {row: ids for row, ids in forbidden.items() if chosen[row] in ids}
-    allowed = chosen.copy()
+    wrong = {row: ids for row, ids in apart.items() if categories[row] in ids}
+    moved = categories.copy()
     if not wrong:
-        return allowed
+        return moved
     centers = category_centers(points, categories, n_categories)  # (K, D)
     rows = torch.tensor([*wrong], device=points.device)
     cosines = (points[rows].to(centers.dtype) @ centers.T).cpu().numpy()  # (M, K)
     cosines[:, np.bincount(categories, minlength=n_categories) == 0] = -np.inf
     for row, ids in zip(cosines, wrong.values(), strict=True):
         row[[*ids]] = -np.inf
-    nearest = cosines.argmax(axis=1)
-    allowed[[*wrong]] = np.where(np.isfinite(cosines).any(axis=1), nearest, NO_CATEGORY)
-    return allowed
+    has_allowed = np.isfinite(cosines).any(axis=1)
+    moved[[*wrong]] = np.where(has_allowed, cosines.argmax(axis=1), n_categories)
+    return moved

@@ -10,15 +10,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shoal.arrays import Ints
-from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.reporter import NOTE, Reporter
 from shoal.distributed import flag_from_main, is_main, is_started, object_from_main
 from shoal.encoders.embed import ImageRows
-from shoal.errors import UsageError, missing_package
 from shoal.methods.clusters import Representation
 from shoal.methods.method import TrainedSettings
 from shoal.methods.registry import get_method
@@ -30,9 +28,6 @@ from shoal.training.collapse import collapse_statistics, describe_collapse
 from shoal.training.loop import EarlyStopping, OnEpoch, OnProgress, StopTraining
 from shoal.training.task import Task
 from shoal.words import count
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 STOPPING = "\nstopping with the best result so far; press Ctrl-C again to quit immediately\n"
 
@@ -195,13 +190,10 @@ def _bars(reporter: Reporter) -> Iterator[OnProgress]:
 
 
 def _epoch_listener(job: Job, training: Training) -> OnEpoch | None:
-    """Return a callback that logs the metrics of an epoch, writes them for TensorBoard, and reports
-    the time left after the second one."""
+    """Return a callback that logs the metrics of an epoch, and reports the time left after the
+    second one."""
     if not is_main():
         return None
-    writer = None
-    if job.tensorboard and training.folder == job.run.path:
-        writer = tensorboard_writer()(str(training.folder))
     n_epochs = training.settings.training.epochs
     n_seen = 0
 
@@ -221,29 +213,5 @@ def _epoch_listener(job: Job, training: Training) -> OnEpoch | None:
         if n_left > 0 and n_seen == 2:
             left = about(n_left * row["seconds"])
             job.reporter.report(f"At most {left} left for {count(n_left, 'more epoch')}.")
-        if writer is not None:
-            for name, value in row.items():
-                if name != "epoch" and value is not None:
-                    writer.add_scalar(name, value, epoch)
-            writer.flush()
 
     return listen
-
-
-def check_tensorboard(settings: DiscoverySettings) -> None:
-    """Raise if TensorBoard is not installed, or nothing will be trained."""
-    if not settings.is_trained:
-        raise UsageError(
-            "tensorboard: nothing will be trained, so there is nothing to write; leave out "
-            "--tensorboard"
-        )
-    tensorboard_writer()
-
-
-def tensorboard_writer() -> "type[SummaryWriter]":
-    """Return the class that writes event files; raise if the package is missing."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise missing_package("tensorboard", "writing TensorBoard files") from error
-    return SummaryWriter
