@@ -91,7 +91,7 @@ def find_named(file, name):
 
 @pytest.mark.parametrize("page", ["methods.md", "paper.md"])
 def test_what_the_docs_name_is_where_they_say(page):
-    """The pages name code as `methods/gcd.py`: `Gcd.loss`, `search_by_kmeans`."""
+    """The pages name code as `methods/gcd.py`: `Gcd.loss`, `cluster_by_kmeans`."""
     found = re.findall(
         r"`([\w/]+)\.py`: ((?:`[\w.]+`(?:, )?)+)", (DOCS / page).read_text(encoding="utf-8")
     )

@@ -16,7 +16,7 @@ from shoal.encoders.embed import embed
 from shoal.encoders.head import HeadSettings
 from shoal.errors import UsageError
 from shoal.methods.clusters import Representation
-from shoal.methods.gcd import METHOD, Gcd, GcdSettings, search_by_kmeans
+from shoal.methods.gcd import METHOD, Gcd, GcdSettings
 from shoal.methods.registry import get_method
 from shoal.training.model import TaskShape
 from shoal.training.train_settings import TrainSettings
@@ -88,7 +88,7 @@ def test_the_number_of_clusters_is_searched_on_the_encoders_features_as_they_cam
     learned = represent(task, searching, device=CPU)
     frozen = embed(task.pixels, tiny_encoder("tiny"))
     torch.testing.assert_close(learned.embed_frozen(), frozen)
-    expected = search_by_kmeans(learned, unit_points(frozen), task.labels, searching)
+    expected = searching.find_n_clusters(learned, unit_points(frozen), task.labels)
     found = METHOD.cluster(replace(learned, n_clusters=17), task.labels, searching, None)
     assert found.n_clusters == expected != 17
     assert found.n_clusters_source

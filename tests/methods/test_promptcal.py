@@ -7,9 +7,14 @@ import torch
 from torch.nn import functional as F
 
 from shoal.encoders.head import HeadSettings
-from shoal.encoders.prompts import BorderPrompt, TokenPrompts
 from shoal.errors import UsageError
-from shoal.methods.promptcal import PromptCal, PromptCalSettings, calibrate
+from shoal.methods.promptcal import (
+    BorderPrompt,
+    PromptCal,
+    PromptCalSettings,
+    TokenPrompts,
+    calibrate,
+)
 from shoal.training.losses import ContrastSettings
 from shoal.training.model import Epoch, TaskShape
 from shoal.training.train_settings import TrainSettings

@@ -171,14 +171,14 @@ def resolve_n_clusters(
     inference: InferenceSettings,
 ) -> int | None:
     """Return K if it is given, else the one from the validation images, clipped to the range in
-    `inference`; None: estimate it on all labels."""
+    `inference`, and at least the known classes; None: estimate it on all labels."""
     if n_clusters is not None:
         return n_clusters
     if learned.n_clusters is None:
         return None
+    clipped = clip_n_clusters(learned.n_clusters, inference.min_clusters, inference.max_clusters)
     # A class may have no image among the validation images.
-    number = max(learned.n_clusters, len(np.unique(labels[labels != UNLABELED])))
-    return clip_n_clusters(number, inference.min_clusters, inference.max_clusters)
+    return max(clipped, len(np.unique(labels[labels != UNLABELED])))
 
 
 def to_numpy(tensor: torch.Tensor) -> Floats:

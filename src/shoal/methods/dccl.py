@@ -10,7 +10,6 @@ Shapes: n training images, N images, B per batch, C dimensions of a feature, M c
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -31,9 +30,6 @@ from shoal.methods.method import Method
 from shoal.settings import Count, Fraction, NonNegative, Range, Temperature
 from shoal.training.model import Batch, Epoch, TaskShape
 from shoal.training.train_settings import linear_schedule
-
-N_CLUSTERS_SOURCE = "the number of communities"
-"""How `count_concepts` estimates K."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +66,14 @@ class DcclSettings(GcdSettings):
         """Return the weight of the concept loss in an epoch, counted from 0."""
         n_epochs = round(self.concept_ramp * self.training.epochs)
         return linear_schedule(epoch, self.initial_concept_weight, self.concept_weight, n_epochs)
+
+    def find_n_clusters(self, learned: Representation, points: Tensor, labels: Ints) -> int:
+        """Return the number of concepts among points (N, C)."""
+        if isinstance(learned.model, Dccl):
+            resolution = float(learned.model.resolution)
+        else:
+            resolution = choose_resolution(points, labels, self)
+        return int(find_concepts(points, labels, resolution, self).max(initial=-1)) + 1
 
 
 class Dccl(Gcd[DcclSettings]):
@@ -162,21 +166,9 @@ def choose_resolution(points: Tensor, labels: Ints, settings: DcclSettings) -> f
     return resolutions[int(np.argmax(accuracies))]
 
 
-def count_concepts(
-    learned: Representation, points: Tensor, labels: Ints, settings: DcclSettings
-) -> int:
-    """Return the number of concepts among points (N, C), in the range of `inference`."""
-    if isinstance(learned.model, Dccl):
-        resolution = float(learned.model.resolution)
-    else:
-        resolution = choose_resolution(points, labels, settings)
-    concepts = find_concepts(points, labels, resolution, settings)
-    return settings.clip_n_clusters(max(int(concepts.max(initial=-1)) + 1, 1), labels)
-
-
 METHOD = Method(
     settings=DcclSettings,
     title="DCCL",
     model=Dccl,
-    cluster=partial(cluster_by_kmeans, search=count_concepts, source=N_CLUSTERS_SOURCE),
+    cluster=cluster_by_kmeans,
 )

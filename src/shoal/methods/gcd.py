@@ -10,7 +10,6 @@ Shapes: B images per batch, D dimensions of an embedding, N images.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.kmeans import KMeansResult, semi_supervised_kmeans
-from shoal.clustering.n_clusters import clip_n_clusters, search_n_clusters
+from shoal.clustering.n_clusters import search_n_clusters
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
@@ -31,11 +30,8 @@ from shoal.settings import Count
 from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, Model, TaskShape, consecutive_labels
 
-N_CLUSTERS_SOURCE = (
-    "highest accuracy, on all given labels, of k-means of frozen features with one "
-    "initialization, found by Brent's search"
-)
-"""How `search_by_kmeans` estimates K."""
+OWN_SEARCH = "the search that the method published"
+"""Where K comes from, if `find_n_clusters` estimated it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,23 +51,28 @@ class GcdSettings(TrainedSettings):
     """Number of initializations of k-means; 100 in the released code. With 6,000 images and
     K = 200, each costs 6 to 7 CPU seconds."""
 
-    def search(self, find: Callable[[int], Ints], labels: Ints) -> int:
-        """Return the K, in the range of `inference`, for which the clusters `find(K)` have the
+    def find_n_clusters(self, learned: Representation, points: Tensor, labels: Ints) -> int:
+        """Return K for unit points (N, D) as published: that at which plain k-means of frozen
+        features, with one initialization, has the highest labeled accuracy."""
+        frozen = unit_points(learned.embed_frozen(), device=points.device)
+        return self.search(
+            lambda n_clusters: plain_kmeans(frozen, n_clusters, self.training.seed).labels, labels
+        )
+
+    def search(self, find: Callable[[int], Tensor], labels: Ints) -> int:
+        """Return the K, in the range of `inference`, for which the clusters `find(K)` (N,) have the
         highest labeled accuracy."""
         return search_n_clusters(
-            find,
+            lambda n_clusters: np.asarray(find(n_clusters).cpu()),
             labels,
             min_clusters=self.inference.min_clusters,
             max_clusters=self.inference.max_clusters,
         )
 
-    def clip_n_clusters(self, n_clusters: int, labels: Ints) -> int:
-        """Return a number of clusters in the range of `inference`, and at least the known
-        classes."""
-        n_known = len(np.unique(labels[labels != UNLABELED]))
-        inference = self.inference
-        clipped = clip_n_clusters(n_clusters, inference.min_clusters, inference.max_clusters)
-        return max(clipped, n_known)
+    def assign(self, points: Tensor, labels: Ints, n_clusters: int) -> Tensor:
+        """Return K clusters (N,) of unit points (N, D) by semi-supervised k-means; labeled images
+        keep their class."""
+        return cluster_points(points, labels, n_clusters, self).labels
 
 
 G = TypeVar("G", bound=GcdSettings)
@@ -104,48 +105,33 @@ def gcd_losses(views: Tensor, labels: Tensor, loss: ContrastSettings) -> dict[st
     return {"loss": total, "loss_supervised": supervised, "loss_contrastive": unsupervised}
 
 
-Search = Callable[[Representation, Tensor, Ints, G], int]
-"""Returns K for unit points (N, D) with labels (N,)."""
-
-Assign = Callable[[Tensor, Ints, int, G], Tensor]
-"""Returns K clusters (N,) of unit points (N, D) with labels (N,)."""
-
-
 def cluster_by_kmeans(
     learned: Representation,
     labels: Ints,
-    settings: G,
+    settings: GcdSettings,
     n_clusters: int | None,
-    *,
-    search: Search[G],
-    source: str,
-    assign: Assign[G] | None = None,
 ) -> Discovery:
-    """Cluster by `assign`, by default semi-supervised k-means; labeled images keep their class, and
-    empty clusters are dropped.
+    """Cluster by `settings.assign`; empty clusters are dropped.
 
-    K is the given one, else that of `search`, the method's own estimate, which `source` describes,
-    if the settings ask for it, else that of `inference.rule`.
+    K is the given one, else that of `settings.find_n_clusters` if the settings ask for it, else
+    that of `inference.rule`.
     """
     points = unit_points(learned.embeddings)
-    is_searched = n_clusters is None and settings.search_n_clusters
-    if is_searched:
-        n_clusters = search(learned, points, labels, settings)
+    source = ""
+    if n_clusters is None and settings.search_n_clusters:
+        source = OWN_SEARCH
+        found = settings.find_n_clusters(learned, points, labels)
+        learned = replace(learned, n_clusters=found)
     n_clusters = resolve_n_clusters(n_clusters, learned, labels, settings.inference)
     estimate = None
     if n_clusters is None:
         tree = Tree(ward_linkage(points, device=points.device))
         estimate = settings.inference.estimate(tree, labels)
         n_clusters = estimate.n_clusters
-    if assign is None:
-        assigned = cluster_points(points, labels, n_clusters, settings).labels
-    else:
-        assigned = assign(points, labels, n_clusters, settings)
+    assigned = settings.assign(points, labels, n_clusters)
     used, clusters = np.unique(assigned.cpu().numpy(), return_inverse=True)
     return replace(
-        learned.to_discovery(clusters, len(used)),
-        estimate=estimate,
-        n_clusters_source=source if is_searched else "",
+        learned.to_discovery(clusters, len(used)), estimate=estimate, n_clusters_source=source
     )
 
 
@@ -162,19 +148,6 @@ def cluster_points(
         generator=torch.Generator().manual_seed(settings.training.seed),
         n_init=settings.n_init,
     )
-
-
-def search_by_kmeans(
-    learned: Representation, points: Tensor, labels: Ints, settings: GcdSettings
-) -> int:
-    """Return the K at which plain k-means of frozen features, with one initialization, has the
-    highest labeled accuracy."""
-    frozen = unit_points(learned.embed_frozen(), device=points.device)
-
-    def find(n_clusters: int) -> Ints:
-        return np.asarray(plain_kmeans(frozen, n_clusters, settings.training.seed).labels.cpu())
-
-    return settings.search(find, labels)
 
 
 def plain_kmeans(points: Tensor, n_clusters: int, seed: int) -> KMeansResult:
@@ -194,5 +167,5 @@ METHOD = Method(
     settings=GcdSettings,
     title="GCD",
     model=Gcd,
-    cluster=partial(cluster_by_kmeans, search=search_by_kmeans, source=N_CLUSTERS_SOURCE),
+    cluster=cluster_by_kmeans,
 )

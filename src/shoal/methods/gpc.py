@@ -11,7 +11,6 @@ Shapes: n training images, N images, B per batch, C dimensions of a feature, K c
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -30,9 +29,6 @@ from shoal.training.model import Batch, Epoch, TaskShape, consecutive_labels
 
 KMEANS_STEPS = 20
 """Most iterations of k-means before an epoch; centers move little from one epoch to the next."""
-
-N_CLUSTERS_SOURCE = "Gaussians split and joined during training"
-"""How `count_gaussians` estimates K."""
 
 SMOOTHING = 10
 """Added to the size of a cluster in its temperature, so that small clusters do not get a large
@@ -58,6 +54,18 @@ class GpcSettings(GcdSettings):
     """Mean temperature of the prototype loss."""
     prototype_warmup: NonNegativeInt = 1
     """Epochs without the prototype loss."""
+
+    def find_n_clusters(self, learned: Representation, points: Tensor, labels: Ints) -> int:
+        """Return the number of Gaussians after one more round of splits and merges on points
+        (N, C), starting from that of the snapshot."""
+        known = consecutive_labels(labels)
+        n_known = int(known.max(initial=-1)) + 1
+        initial = n_known + self.initial_novel
+        if isinstance(learned.model, Gpc):
+            initial = int(learned.model.n_clusters)
+        initial = min(max(initial, n_known, 1), len(points))
+        generator = torch.Generator().manual_seed(self.training.seed)
+        return int(fit_mixture(points, known, initial, self, generator=generator).max()) + 1
 
 
 class Gpc(Gcd[GpcSettings]):
@@ -123,8 +131,8 @@ def fit_mixture(
     n_clusters: int,
     settings: GpcSettings,
     *,
-    is_given: bool,
     generator: torch.Generator,
+    is_given: bool = False,
 ) -> Ints:
     """Return clusters (N,) of unit points (N, C), those of the classes 0 … in `labels` (N,) first.
 
@@ -168,26 +176,10 @@ def relative_widths(points: Tensor, clusters: Tensor, prototypes: Tensor) -> Ten
     return (widths / widths.mean()).float().to(points.device)
 
 
-def count_gaussians(
-    learned: Representation, points: Tensor, labels: Ints, settings: GpcSettings
-) -> int:
-    """Return K after one more round of splits and merges on points (N, C), starting from that of
-    the snapshot, in the range of `inference`."""
-    known = consecutive_labels(labels)
-    n_known = int(known.max(initial=-1)) + 1
-    initial = n_known + settings.initial_novel
-    if isinstance(learned.model, Gpc):
-        initial = int(learned.model.n_clusters)
-    initial = min(max(initial, n_known, 1), len(points))
-    generator = torch.Generator().manual_seed(settings.training.seed)
-    clusters = fit_mixture(points, known, initial, settings, is_given=False, generator=generator)
-    return settings.clip_n_clusters(int(clusters.max()) + 1, labels)
-
-
 METHOD = Method(
     settings=GpcSettings,
     title="GPC",
     model=Gpc,
-    cluster=partial(cluster_by_kmeans, search=count_gaussians, source=N_CLUSTERS_SOURCE),
+    cluster=cluster_by_kmeans,
     uses_n_clusters=True,
 )

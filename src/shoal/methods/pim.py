@@ -11,7 +11,6 @@ Shapes: N images, D columns of an embedding, K clusters, C known classes.
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -27,12 +26,6 @@ from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans, cluster_point
 from shoal.methods.method import Method
 from shoal.settings import Count, NonNegative, Positive, Range
 from shoal.training.model import consecutive_labels
-
-N_CLUSTERS_SOURCE = (
-    "highest accuracy, on all given labels, of PIM without labels on trained features, found by "
-    "Brent's search"
-)
-"""How `search_by_pim` estimates K."""
 
 MUTUAL_INFORMATION = 1.0
 """The λ for which the objective without labels is the mutual information of images and clusters."""
@@ -61,15 +54,24 @@ class PimSettings(GcdSettings):
     fit_lr: Positive = 0.001
     fit_weight_decay: NonNegative = 0.01
 
+    def find_n_clusters(self, learned: Representation, points: Tensor, labels: Ints) -> int:
+        """Return K by the labeled accuracy of the classifier that maximizes mutual information on
+        points (N, D)."""
 
-def fit_clusters(points: Tensor, labels: Ints, n_clusters: int, settings: PimSettings) -> Tensor:
-    """Return clusters (N,) of unit points (N, D) by a classifier that is fitted to them; labeled
-    ones keep their class."""
-    weight = choose_weight(points, labels, n_clusters, settings)
-    initial = cluster_points(points, labels, n_clusters, settings)
-    known = torch.from_numpy(consecutive_labels(labels)).to(points.device)  # (N,)
-    predicted = fit(points, initial.centers, known, weight, settings)
-    return torch.where(known == UNLABELED, predicted, known)
+        def find(n_clusters: int) -> Tensor:
+            initial = plain_kmeans(points, n_clusters, self.training.seed)
+            return fit(points, initial.centers, None, MUTUAL_INFORMATION, self)
+
+        return self.search(find, labels)
+
+    def assign(self, points: Tensor, labels: Ints, n_clusters: int) -> Tensor:
+        """Return clusters (N,) of unit points (N, D) by a classifier that is fitted to them;
+        labeled ones keep their class."""
+        weight = choose_weight(points, labels, n_clusters, self)
+        initial = cluster_points(points, labels, n_clusters, self)
+        known = torch.from_numpy(consecutive_labels(labels)).to(points.device)  # (N,)
+        predicted = fit(points, initial.centers, known, weight, self)
+        return torch.where(known == UNLABELED, predicted, known)
 
 
 def choose_weight(points: Tensor, labels: Ints, n_clusters: int, settings: PimSettings) -> float:
@@ -85,20 +87,6 @@ def choose_weight(points: Tensor, labels: Ints, n_clusters: int, settings: PimSe
         clusters = fit(points, initial.centers, None, weight, settings).cpu().numpy()
         accuracies.append(matched_accuracy(labels[is_labeled], clusters[is_labeled]))
     return weights[int(np.argmax(accuracies))]
-
-
-def search_by_pim(
-    learned: Representation, points: Tensor, labels: Ints, settings: PimSettings
-) -> int:
-    """Return K by the labeled accuracy of the classifier that maximizes mutual information on
-    points (N, D)."""
-
-    def find(n_clusters: int) -> Ints:
-        initial = plain_kmeans(points, n_clusters, settings.training.seed)
-        found = fit(points, initial.centers, None, MUTUAL_INFORMATION, settings)
-        return np.asarray(found.cpu())
-
-    return settings.search(find, labels)
 
 
 def fit(
@@ -144,7 +132,5 @@ METHOD = Method(
     settings=PimSettings,
     title="PIM",
     model=Gcd,
-    cluster=partial(
-        cluster_by_kmeans, search=search_by_pim, source=N_CLUSTERS_SOURCE, assign=fit_clusters
-    ),
+    cluster=cluster_by_kmeans,
 )

@@ -8,14 +8,14 @@ and a memory of earlier ones determines the positives of each view. Inference: s
 k-means of the features, as in GCD. The trunk runs over every view of every step, and a second time
 for the teacher.
 
-Shapes: B images per batch, b of them in this process, D dimensions of a feature, X of a projection,
-M rows of the memory, G = 2B + M nodes of the graph.
+Shapes: B images per batch, b of them in this process, of S × S pixels; T tokens of C channels, P
+prompts; D dimensions of a feature, X of a projection; M rows of the memory, G = 2B + M nodes of the
+graph.
 """
 
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -25,21 +25,17 @@ from shoal.arrays import UNLABELED
 from shoal.clustering.affinities import affinities, strongest
 from shoal.encoders.embed import autocast
 from shoal.encoders.head import Head, unit
-from shoal.encoders.prompts import TokenPrompts, make_prompts
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.methods.gcd import (
-    N_CLUSTERS_SOURCE,
-    GcdSettings,
-    cluster_by_kmeans,
-    gcd_losses,
-    search_by_kmeans,
-)
+from shoal.methods.gcd import GcdSettings, cluster_by_kmeans, gcd_losses
 from shoal.methods.method import Method
 from shoal.settings import Count, Fraction, NonNegative, NonNegativeInt, Temperature
 from shoal.training.losses import contrastive_loss
 from shoal.training.model import Batch, Epoch, Model, TaskShape
 from shoal.training.train_settings import TrainSettings, ramp_up
+
+N_ENSEMBLED = 2
+"""Outputs of the last block for prompts that are averaged to the feature of the prompts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,6 +82,67 @@ class PromptCalSettings(GcdSettings):
         """Return w of an epoch, counted from 0."""
         n_epochs = min(self.affinity_epochs, (self.training.epochs - self.n_first) // 2)
         return self.affinity_weight * ramp_up(epoch - self.n_first, n_epochs)
+
+
+class TokenPrompts(nn.Module):
+    """Learned tokens for each block, inserted behind the class token."""
+
+    def __init__(self, n_blocks: int, n_prompts: int, n_channels: int) -> None:
+        super().__init__()
+        self.tokens = nn.Parameter(torch.randn(n_blocks, n_prompts, n_channels) * 0.02)
+
+    def forward(
+        self, images: Tensor, trunk: nn.Sequential, tail: nn.Sequential
+    ) -> dict[str, Tensor]:
+        """Return features (b, D) of images (b, 3, S, S), and those of the prompts."""
+        stem, *blocks, finish = [*trunk, *tail]
+        tokens = stem(images)  # (b, T, C)
+        prompts = tokens[:, :0]
+        for block, learned in zip(blocks, self.tokens, strict=True):
+            prompts = learned.to(tokens.dtype).expand(len(tokens), -1, -1)  # (b, P, C)
+            out = block(torch.cat([tokens[:, :1], prompts, tokens[:, 1:]], dim=1))
+            sizes = [1, prompts.shape[1], tokens.shape[1] - 1]
+            first, prompts, rest = out.split(sizes, dim=1)
+            tokens = torch.cat([first, rest], dim=1)
+        # Each prompt is normalized separately before averaging.
+        ensembled = [finish(prompt) for prompt in prompts[:, :N_ENSEMBLED].split(1, dim=1)]
+        return {"features": finish(tokens), "prompt_features": torch.stack(ensembled).mean(dim=0)}
+
+
+class BorderPrompt(nn.Module):
+    """A learned border, initially 0, that is added to every image."""
+
+    positions: Tensor
+
+    def __init__(self, size: int, width: int) -> None:
+        super().__init__()
+        is_border = torch.ones(size, size, dtype=torch.bool)
+        is_border[width : size - width, width : size - width] = False
+        self.register_buffer("positions", is_border.flatten().nonzero()[:, 0], persistent=False)
+        self.border = nn.Parameter(torch.zeros(3, len(self.positions)))
+
+    def forward(
+        self, images: Tensor, trunk: nn.Sequential, tail: nn.Sequential
+    ) -> dict[str, Tensor]:
+        """Return features (b, D) of images (b, 3, S, S)."""
+        canvas = self.border.new_zeros(3, images.shape[2] * images.shape[3]).index_copy(
+            1, self.positions, self.border
+        )
+        return {"features": tail(trunk(images + canvas.view(1, *images.shape[1:])))}
+
+
+def make_prompts(encoder: Encoder, *, n_prompts: int, border: int) -> TokenPrompts | BorderPrompt:
+    """Return token prompts for a plain transformer, a border for any other encoder.
+
+    Blocks that compute arguments from their number of tokens (`context`) cannot take more tokens.
+    """
+    size = encoder.input_format.size
+    if encoder.n_blocks and encoder.context is None:
+        with torch.no_grad():
+            tokens = encoder.trunk[0](torch.zeros(1, 3, size, size, device=encoder.device))
+        if tokens.ndim == 3:
+            return TokenPrompts(encoder.n_blocks, n_prompts, tokens.shape[2])
+    return BorderPrompt(size, min(border, size // 4))
 
 
 class PromptCal(Model[PromptCalSettings]):
@@ -288,5 +345,5 @@ METHOD = Method(
     settings=PromptCalSettings,
     title="PromptCAL",
     model=PromptCal,
-    cluster=partial(cluster_by_kmeans, search=search_by_kmeans, source=N_CLUSTERS_SOURCE),
+    cluster=cluster_by_kmeans,
 )
