@@ -18,7 +18,6 @@ SIZES = {
 }
 VIT = {**SIZES, "intermediate_size": 64}
 STAGES = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1]}
-MAE = {"decoder_hidden_size": 16, "decoder_num_attention_heads": 2, "decoder_num_hidden_layers": 1}
 
 KINDS = {
     "vit": ("ViTModel", "ViTConfig", VIT),
@@ -31,14 +30,13 @@ KINDS = {
     ),
     "dinov3": ("DINOv3ViTModel", "DINOv3ViTConfig", VIT | {"num_register_tokens": 2}),
     "vit-msn": ("ViTMSNModel", "ViTMSNConfig", VIT),
-    "vit-mae": ("ViTMAEModel", "ViTMAEConfig", VIT | MAE),
-    "ijepa": ("IJepaModel", "IJepaConfig", VIT),
     "clip": ("CLIPVisionModel", "CLIPVisionConfig", VIT),
     "siglip": ("SiglipVisionModel", "SiglipVisionConfig", VIT),
+    "vit-mae": ("ViTMAEModel", "ViTMAEConfig", VIT),
     "resnet": ("ResNetModel", "ResNetConfig", STAGES | {"embedding_size": 8}),
     "pvt": ("PvtV2Model", "PvtV2Config", STAGES | {"num_attention_heads": [1, 1, 2, 4]}),
 }
-"""Class, configuration and its sizes; the last two cannot be split."""
+"""Class, configuration and its sizes; the last three cannot be split."""
 
 
 def make_model(transformers, kind):

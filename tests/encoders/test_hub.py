@@ -74,7 +74,6 @@ def test_a_folder_with_a_tensor_that_the_model_has_not_is_refused(
         ("vit", "ViTForImageClassification"),
         ("vit", "ViTForMaskedImageModeling"),
         ("deit", "DeiTForImageClassificationWithTeacher"),
-        ("vit-mae", "ViTMAEForPreTraining"),
         ("clip", "CLIPVisionModelWithProjection"),
         ("resnet", "ResNetForImageClassification"),
         ("pvt", "PvtV2ForImageClassification"),

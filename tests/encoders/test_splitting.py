@@ -6,10 +6,10 @@ import torch
 from shoal.encoders.openvino_trunk import warn_once
 from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat
-from shoal.errors import UsageError
+from shoal.errors import MissingError, UsageError
 from small_models import KINDS
 
-SPLIT = [kind for kind in KINDS if kind not in ("resnet", "pvt")]
+SPLIT = [kind for kind in KINDS if kind not in ("vit-mae", "resnet", "pvt")]
 CLASS_TOKEN = ("vit", "deit", "dinov2", "dinov2-registers", "dinov3", "vit-msn")
 
 
@@ -29,18 +29,8 @@ def split(model, kind, n_tail_blocks):
 
 def own_feature(model, kind, images):
     """Return the feature from the library's own forward pass."""
-    if kind == "vit-mae":
-        model.config.mask_ratio = 0.0
-        out = model(images, noise=torch.arange(16.0).expand(len(images), 16))
-    else:
-        out = model(images)
-    if kind == "ijepa":
-        return out.last_hidden_state.mean(dim=1)
-    return (
-        out.last_hidden_state[:, 0]
-        if kind in (*CLASS_TOKEN, "vit-mae")
-        else out.pooler_output.flatten(1)
-    )
+    out = model(images)
+    return out.last_hidden_state[:, 0] if kind in CLASS_TOKEN else out.pooler_output.flatten(1)
 
 
 @pytest.mark.slow
@@ -135,3 +125,8 @@ def test_a_model_that_takes_no_images_is_refused(transformers):
     )
     with pytest.raises(UsageError):
         split_model(text, 32)
+
+
+def test_a_model_that_masks_images_at_random_is_refused(make_transformer):
+    with pytest.raises(MissingError):
+        split_model(make_transformer("vit-mae"), 32)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -23,19 +23,14 @@ from shoal.text import one_line
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
-Feature = Literal["class token", "pooled", "mean"]
-"""Which output of a model is its feature: the class token, its pooled output, or the mean over all
-tokens."""
-
 Arguments = dict[str, Tensor | tuple[Tensor, Tensor] | bool]
 """Keyword arguments of a module."""
 
-Inputs = Callable[[Tensor], Arguments]
-"""A function from images (B, 3, S, S) to the other arguments of a model."""
+INPUTS: Arguments = {"interpolate_pos_encoding": True}
+"""Other arguments of a model than images, if it takes them."""
 
 FIRST = "[first]"
-MEAN = "[mean]"
-"""Steps of a finish that are not modules of the model: the first token, the mean over tokens."""
+"""A step of a finish that is no module of the model: the first token."""
 
 BLOCK_LISTS = ("layers", "layer", "encoder.layers", "encoder.layer", "model.layer")
 """Paths of a transformer's blocks; they differ by model and by version of the library. The first
@@ -46,21 +41,20 @@ that exists is used."""
 class Architecture:
     """How to split a model into stem, blocks and finish, each a sequence of modules."""
 
-    feature: Feature = "pooled"
-    """The output that the finish must equal; `split_model` checks it."""
+    is_class_token: bool = False
+    """Whether the feature is the class token, else the model's pooled output. The finish must give
+    it; `split_model` checks this."""
     stem: tuple[str, ...] = ("embeddings",)
     finish: tuple[str, ...] = ()
     context: Callable[["PreTrainedModel"], nn.Module] | None = None
     """Builds the module that computes the other arguments of the blocks from their tokens."""
-    inputs: Callable[["PreTrainedModel"], Inputs] = lambda model: plain_inputs
-    """Builds the function from images to the model's other arguments."""
     model_class: str = "AutoModel"
     """The library's class of this model's image encoder."""
 
     @property
     def unused(self) -> tuple[str, ...]:
         """Parts of the names of weights that no feature depends on; a file may lack them."""
-        if self.feature == "class token":
+        if self.is_class_token:
             return ("mask_token", "pooler")
         return ("mask_token",)
 
@@ -80,24 +74,7 @@ class Rope(nn.Module):
         return {"position_embeddings": self.rotations(tokens.new_empty(1, 3, side, side))}
 
 
-def plain_inputs(images: Tensor) -> Arguments:
-    """Return that position embeddings are interpolated to other image sizes."""
-    return {"interpolate_pos_encoding": True}
-
-
-def unmasked_inputs(model: "PreTrainedModel") -> Inputs:
-    """Return a function to the inputs of a masked autoencoder with no patch masked or moved."""
-    model.embeddings.config.mask_ratio = 0.0
-    patch = model.config.patch_size
-
-    def inputs(images: Tensor) -> Arguments:
-        order = torch.arange((images.shape[-1] // patch) ** 2, device=images.device)
-        return plain_inputs(images) | {"noise": order.expand(len(images), -1)}
-
-    return inputs
-
-
-CLASS_TOKEN = Architecture(feature="class token", finish=(FIRST, "layernorm"))
+CLASS_TOKEN = Architecture(is_class_token=True, finish=(FIRST, "layernorm"))
 CLIP = Architecture(
     stem=("embeddings", "pre_layrnorm"),  # sic
     finish=(FIRST, "post_layernorm"),
@@ -112,8 +89,6 @@ ARCHITECTURES: dict[str, Architecture] = {
     "dinov2_with_registers": CLASS_TOKEN,
     "dinov3_vit": replace(CLASS_TOKEN, finish=(FIRST, "norm"), context=Rope),
     "vit_msn": CLASS_TOKEN,
-    "vit_mae": replace(CLASS_TOKEN, inputs=unmasked_inputs),
-    "ijepa": Architecture(feature="mean", finish=("layernorm", MEAN)),
     "clip": CLIP,
     "clip_vision_model": CLIP,
     "siglip": SIGLIP,
@@ -163,51 +138,41 @@ class Step(nn.Module):
 class SplitStem(nn.Module):
     """The modules from images to the first tokens; the first one takes the model's inputs."""
 
-    def __init__(self, modules: list[nn.Module], inputs: Inputs) -> None:
+    def __init__(self, modules: list[nn.Module]) -> None:
         super().__init__()
-        self.inputs = inputs
         self.first = modules[0]
         self.others = nn.Sequential(*map(Step, modules[1:]))
 
     def forward(self, images: Tensor) -> Tensor:
         """Turn images (B, 3, S, S) into tokens (B, T, C)."""
-        arguments = _accepted(self.first, self.inputs(images))
-        tokens: Tensor = self.others(_first(self.first(images, **arguments)))
+        tokens: Tensor = self.others(_first(self.first(images, **_inputs(self.first))))
         return tokens
 
 
-class Pool(nn.Module):
-    """The first token, or the mean over tokens."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
+class FirstToken(nn.Module):
+    """The first token."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Turn tokens (B, T, C) into (B, C)."""
-        if self.kind == FIRST:
-            return tokens[:, 0]
-        return tokens.mean(dim=1)
+        return tokens[:, 0]
 
 
 class Whole(nn.Module):
     """A whole model, from images to features."""
 
-    def __init__(self, model: "PreTrainedModel", inputs: Inputs, feature: Feature) -> None:
+    def __init__(self, model: "PreTrainedModel", *, is_class_token: bool) -> None:
         super().__init__()
         self.model = model
-        self.inputs = inputs
-        self.feature = feature
+        self.is_class_token = is_class_token
 
     def forward(self, images: Tensor) -> Tensor:
         """Turn images (B, 3, S, S) into features (B, D)."""
-        arguments = _accepted(self.model, self.inputs(images))
-        out = self.model(pixel_values=images, **arguments)
+        out = self.model(pixel_values=images, **_inputs(self.model))
         hidden: Tensor = out.last_hidden_state
-        if self.feature == "class token":
+        if self.is_class_token:
             return hidden[:, 0]
         pooled: Tensor | None = getattr(out, "pooler_output", None)
-        if self.feature == "mean" or pooled is None:
+        if pooled is None:
             # Over tokens (B, T, C), or positions of a feature map (B, C, H, W).
             return hidden.mean(dim=(2, 3) if hidden.ndim == 4 else 1)
         return pooled.flatten(1)
@@ -226,8 +191,7 @@ def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
     model.eval()
     kind = type(model).__name__
     known = architecture_of(model.config)
-    inputs = known.inputs(model)
-    whole = Whole(model, inputs, known.feature)
+    whole = Whole(model, is_class_token=known.is_class_token)
     probe = probe_images(image_size)[:1]
     expected = _run_whole(whole, probe, kind)
     feature_dim = expected.shape[1]
@@ -238,7 +202,7 @@ def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
             root = getattr(model, "vision_model", model)
             context = known.context(root) if known.context else None
             parts = Parts(
-                stem=SplitStem([attrgetter(path)(root) for path in known.stem], inputs),
+                stem=SplitStem([attrgetter(path)(root) for path in known.stem]),
                 blocks=[Step(block, context) for block in _blocks(root)],
                 finish=nn.Sequential(*(_finish_step(root, path) for path in known.finish)),
                 feature_dim=feature_dim,
@@ -259,30 +223,31 @@ def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
 def _run_whole(whole: Whole, probe: Tensor, kind: str) -> Tensor:
     try:
         features: Tensor = whole(probe)
+        is_random = not torch.equal(whole(probe), features)
     except Exception as error:  # whatever a model for text, sound or several images raises
         raise UsageError(
             f"encoder: {kind} does not turn images of {probe.shape[-1]} px into features "
             f"({one_line(error, 120)}); use a vision model, such as a ViT, DINOv2, CLIP, Swin, "
             "ConvNeXt or ResNet"
         ) from error
-    if not features.isfinite().all():
+    if is_random or not features.isfinite().all():
         raise MissingError(
-            f"encoder: the features of {kind} for a plain image are NaN or infinite, so its "
-            "weights are damaged; download them again"
+            f"encoder: the features of {kind} for a plain image are random, NaN or infinite: it "
+            "masks images, or its weights are damaged; use another model"
         )
     return features
 
 
 def _finish_step(root: "PreTrainedModel", path: str) -> nn.Module:
-    if path in (FIRST, MEAN):
-        return Pool(path)
+    if path == FIRST:
+        return FirstToken()
     return Step(attrgetter(path)(root))
 
 
-def _accepted(module: nn.Module, arguments: Arguments) -> Arguments:
-    """Return the arguments that a module takes."""
+def _inputs(module: nn.Module) -> Arguments:
+    """Return those of `INPUTS` that a module takes."""
     names = inspect.signature(module.forward).parameters
-    return {name: value for name, value in arguments.items() if name in names}
+    return {name: value for name, value in INPUTS.items() if name in names}
 
 
 def _first(out: Tensor | tuple[Tensor, ...]) -> Tensor:
