@@ -27,7 +27,7 @@ class Networks:
 
     frozen: Encoder | None
     """The frozen encoder, if its embeddings are used."""
-    model: Model[Any] | None = None
+    model: Model | None = None
     """The trained model, if there is one."""
     frozen_weight: float = 1.0
     """The weight of the frozen embeddings in the blend with the trained ones."""

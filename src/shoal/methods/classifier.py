@@ -5,7 +5,7 @@ Shapes: N rows, B images per batch, D dimensions of a feature, K outputs.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 import torch
@@ -28,9 +28,6 @@ class ClassifierSettings(TrainedSettings):
     """Initial weights: random, as published, or the mean of the labeled images for a known class
     and an unlabeled image for any other. The features of an encoder that ends in a ReLU are all
     positive, so random weights are far from every image, and novel outputs may never win."""
-
-
-C = TypeVar("C", bound=ClassifierSettings)
 
 
 class CosineClassifier(nn.Module):
@@ -67,10 +64,10 @@ class CosineClassifier(nn.Module):
         self.weight[n_known : n_known + len(novel)] = norm * novel
 
 
-class ClassifierModel(Model[C]):
+class ClassifierModel(Model):
     """A model with a cosine classifier of the tail's features."""
 
-    def __init__(self, encoder: Encoder, settings: C, shape: TaskShape) -> None:
+    def __init__(self, encoder: Encoder, settings: ClassifierSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
         self.classifier = CosineClassifier(encoder.feature_dim, n_outputs(shape))
 

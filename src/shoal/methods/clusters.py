@@ -4,8 +4,7 @@ Shapes: N images, D columns of an embedding, M images that were not trained on.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,24 +20,22 @@ from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import BLOCK_ROWS
 from shoal.encoders.embed import ImageRows
 from shoal.files import cache_folder, scratch_array, writing
+from shoal.training.loop import Trained
 from shoal.training.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
-class Representation:
-    """Embeddings that a method has learned; several clusterings can share them."""
+class Representation(Trained):
+    """Embeddings that a method has learned, or those of the frozen encoder; several clusterings can
+    share them."""
 
-    embeddings: Tensor
-    """(N, D) of the task's images, unit rows, on the device."""
     embed: Callable[[ImageRows], Tensor]
     """Embeds other images."""
-    model: Model[Any] | None = None
+    model: Model | None = None
     """The trained model; None if nothing was trained."""
     frozen: Callable[[], Tensor] | None = None
     """Returns unit embeddings (N, C) of the same images by the frozen encoder; None if
     `embeddings` are these."""
-    predicted: Ints | None = None
-    """(N,) the cluster of each image by the model's classifier, if it has one."""
     n_clusters: int | None = None
     """K as the validation images estimate it, if there are any."""
     rule: str | None = None
@@ -49,12 +46,6 @@ class Representation:
     """How small clusters are joined, if labels cannot choose it."""
     n_frozen: int | None = None
     """Number of leading columns of `embeddings` that were not trained with labels; None: all."""
-    metrics: list[dict[str, Any]] = field(default_factory=list)
-    """A row per epoch of training."""
-    epoch: int = 0
-    """The epoch of the snapshot in use; 0 if nothing was trained."""
-    is_done: bool = True
-    """Whether training is complete."""
 
     def to_discovery(self, clusters: Ints, n_clusters: int) -> "Discovery":
         """Return clusters (N,) of these embeddings as a `Discovery`."""

@@ -88,7 +88,7 @@ class CmsSettings(TrainedSettings):
             )
 
 
-class Cms(Model[CmsSettings]):
+class Cms(Model):
     """Equations 5 to 8: λ · L_SC(v) + (1 - λ) · L_CMS(z), with neighbors from a bank."""
 
     def __init__(self, encoder: Encoder, settings: CmsSettings, shape: TaskShape) -> None:

@@ -76,7 +76,7 @@ class DcclSettings(GcdSettings):
         return int(find_concepts(points, labels, resolution, self).max(initial=-1)) + 1
 
 
-class Dccl(Gcd[DcclSettings]):
+class Dccl(Gcd):
     """GCD's losses and the concept loss; concepts are recomputed before each epoch."""
 
     resolution: Tensor

@@ -10,7 +10,6 @@ Shapes: B images per batch, D dimensions of an embedding, N images.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -75,13 +74,10 @@ class GcdSettings(TrainedSettings):
         return cluster_points(points, labels, n_clusters, self).labels
 
 
-G = TypeVar("G", bound=GcdSettings)
-
-
-class Gcd(Model[G]):
+class Gcd(Model):
     """λ · L_supervised + (1 - λ) · InfoNCE, both through a projection head."""
 
-    def __init__(self, encoder: Encoder, settings: G, shape: TaskShape) -> None:
+    def __init__(self, encoder: Encoder, settings: GcdSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
         self.head = Head(encoder.feature_dim, settings.head)
 

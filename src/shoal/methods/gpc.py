@@ -68,7 +68,7 @@ class GpcSettings(GcdSettings):
         return int(fit_mixture(points, known, initial, self, generator=generator).max()) + 1
 
 
-class Gpc(Gcd[GpcSettings]):
+class Gpc(Gcd):
     """GCD's losses and the prototype loss; only the number of clusters carries over to the next
     epoch."""
 

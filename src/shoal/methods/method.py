@@ -9,19 +9,18 @@ Shapes: N images, D columns of an embedding, M images that were not trained on.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Generic, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
 
-from shoal.arrays import UNLABELED, Ints
+from shoal.arrays import UNLABELED
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import embed
 from shoal.methods.clusters import Discovery, Representation
 from shoal.settings import check_ranges
-from shoal.training.loop import EarlyStopping, OnEpoch, OnProgress, train
+from shoal.training.loop import train
 from shoal.training.model import Model, TaskShape, shape_of
 from shoal.training.task import Task
 from shoal.training.train_settings import TrainSettings
@@ -63,29 +62,18 @@ S = TypeVar("S", bound=MethodSettings)
 """The settings of a method."""
 
 
-class TrainOptions(TypedDict, total=False):
-    """Keyword arguments of `training.loop.train`."""
-
-    folder: Path | None
-    resume: bool
-    progress: OnProgress | None
-    on_epoch: OnEpoch | None
-    stop: Callable[[], bool] | None
-    early_stopping: EarlyStopping | None
-
-
 @dataclass(frozen=True, kw_only=True)
-class Method(Generic[S]):
+class Method:
     """A method: its settings, its model, and how it clusters."""
 
-    settings: type[S]
+    settings: type[MethodSettings]
     """The class of its settings; a subclass of `TrainedSettings` if there is a model."""
     title: str
     """The name used in papers."""
-    cluster: Callable[[Representation, Ints, S, int | None], Discovery]
-    """Function that clusters embeddings, learned by this or another method, given labels (N,),
-    settings and K (None: estimate it)."""
-    model: type[Model[S]] | None = None
+    cluster: Callable[..., Discovery]
+    """Function that clusters embeddings, learned by this or another method, a `Representation`,
+    given labels (N,), settings and K (None: estimate it)."""
+    model: type[Model] | None = None
     """The class of its model; None if nothing is trained."""
     shifts: bool = False
     """Whether its clustering shifts embeddings, so that K is also estimated on shifted ones."""
@@ -93,11 +81,10 @@ class Method(Generic[S]):
     """Whether K must be known before training, because a classifier has K outputs."""
     uses_n_clusters: bool = False
     """Whether training depends on K if it is given."""
-    cluster_unseen: (
-        Callable[[Representation, Tensor, Ints, Ints, S, int | None], Discovery] | None
-    ) = None
-    """Function that clusters embeddings (M, D) of images that were not trained on, given the labels
-    (N,) and validation rows of the task, settings and K; None: `nearest_clusters`."""
+    cluster_unseen: Callable[..., Discovery] | None = None
+    """Function that clusters embeddings (M, D) of images that were not trained on, given a
+    `Representation`, these embeddings, the labels (N,) and validation rows of the task, settings
+    and K; None: `nearest_clusters`."""
     protocols: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """For each protocol of `protocols.py`, values of this method's settings by dotted name."""
 
@@ -112,16 +99,15 @@ class Method(Generic[S]):
         cached."""
         return self.model is not None and self.model.reads_images
 
-    def uses_validation(self, settings: S) -> bool:
+    def uses_validation(self, settings: MethodSettings) -> bool:
         """Return whether validation labels are used, to choose the snapshot or K after training."""
         if not isinstance(settings, TrainedSettings):
             return False
         return settings.training.snapshot == "best" or not self.needs_n_clusters
 
-    def build(self, settings: S, shape: TaskShape) -> Model[S]:
+    def build(self, settings: TrainedSettings, shape: TaskShape) -> Model:
         """Load the encoder and build the model; its initial weights depend only on the seed."""
         assert self.model is not None
-        assert isinstance(settings, TrainedSettings)
         encoder = load_encoder(
             settings.encoder, n_tail_blocks=settings.n_tail_blocks, input_size=settings.input_size
         )
@@ -130,14 +116,12 @@ class Method(Generic[S]):
             return self.model(encoder, settings, shape)
 
     def represent(
-        self,
-        task: Task,
-        settings: S,
-        *,
-        device: torch.device,
-        **options: Unpack[TrainOptions],
+        self, task: Task, settings: MethodSettings, *, device: torch.device, **options: Any
     ) -> Representation:
-        """Train the model on a task and embed its images; without a model, only embed them."""
+        """Train the model on a task and embed its images; without a model, only embed them.
+
+        `options` are keyword arguments of `training.loop.train`.
+        """
         if self.model is None:
             encoder = load_encoder(settings.encoder, input_size=settings.input_size).to(device)
             progress = options.get("progress")
@@ -149,18 +133,16 @@ class Method(Generic[S]):
             task = replace(task, n_clusters=_estimate_frozen(task, settings, embed_frozen()))
         model = self.build(settings, shape_of(task)).to(device)
         trained = train(task, model, settings.training, rule=settings.inference.rule, **options)
+        validation = trained.validation
+        assert validation is not None
         return Representation(
-            embeddings=trained.embeddings,
+            **vars(trained),
             embed=model.embed,
             model=model,
             frozen=embed_frozen,
             n_frozen=0,
-            predicted=trained.predicted,
-            n_clusters=trained.validation.n_clusters,
-            rule=trained.validation.rule,
-            metrics=trained.metrics,
-            epoch=trained.epoch,
-            is_done=trained.is_done,
+            n_clusters=validation.n_clusters,
+            rule=validation.rule,
         )
 
 

@@ -46,7 +46,7 @@ class OrcaSettings(ClassifierSettings):
     """Weight of the regularization."""
 
 
-class Orca(ClassifierModel[OrcaSettings]):
+class Orca(ClassifierModel):
     """L_S + L_P + R: cross-entropy with an uncertainty adaptive margin, pairwise objective and
     entropy regularization."""
 

@@ -145,7 +145,7 @@ def make_prompts(encoder: Encoder, *, n_prompts: int, border: int) -> TokenPromp
     return BorderPrompt(size, min(border, size // 4))
 
 
-class PromptCal(Model[PromptCalSettings]):
+class PromptCal(Model):
     """GCD's losses with prompts, then contrastive affinity learning with a teacher."""
 
     reads_images = True

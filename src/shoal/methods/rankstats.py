@@ -53,7 +53,7 @@ class RankStatsSettings(ClassifierSettings):
         return self.consistency_weight * math.exp(-5 * (1 - share) ** 2)
 
 
-class RankStats(ClassifierModel[RankStatsSettings]):
+class RankStats(ClassifierModel):
     """L_CE of known classes + L_BCE of pairs by rank statistics + w · L_MSE of two views."""
 
     def check(self) -> None:

@@ -39,7 +39,7 @@ BENCHMARK_KINDS = {
 
 CLIP = "clip-vitb16"
 
-METHODS: dict[str, Method[Any]] = {
+METHODS: dict[str, Method] = {
     "cms": cms.METHOD,
     "gcd": gcd.METHOD,
     "dccl": dccl.METHOD,
@@ -56,7 +56,7 @@ METHODS: dict[str, Method[Any]] = {
 DEFAULT_METHOD = "cms"
 
 
-def get_method(name: str) -> Method[Any]:
+def get_method(name: str) -> Method:
     """Return the method of a name."""
     if name not in METHODS:
         raise UnknownName("method", name, METHODS)

@@ -57,7 +57,7 @@ class SimGcdSettings(ClassifierSettings):
         return linear_schedule(epoch, first, self.teacher_temperature, warmup)
 
 
-class SimGcd(ClassifierModel[SimGcdSettings]):
+class SimGcd(ClassifierModel):
     """L_cls + L_rep, each (1 - λ) · unsupervised + λ · supervised."""
 
     decays_vectors = False

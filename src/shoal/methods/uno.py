@@ -81,7 +81,7 @@ class Heads(nn.Module):
             return rows @ F.normalize(self.prototypes[only], dim=2).mT
 
 
-class Uno(Model[UnoSettings]):
+class Uno(Model):
     """Swapped prediction with balanced targets, averaged over heads and overclustering heads."""
 
     head_losses: Tensor

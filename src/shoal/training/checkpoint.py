@@ -82,7 +82,7 @@ def is_finished(folder: Path) -> bool:
     return file.is_file() and bool(read_checkpoint(file)[1].get("is_finished"))
 
 
-def load_weights(model: Model[Any], tensors: Mapping[str, Tensor], where: str) -> None:
+def load_weights(model: Model, tensors: Mapping[str, Tensor], where: str) -> None:
     """Load the tensors of a checkpoint into a model; raise a DataError if a name or a shape does
     not fit."""
     expected = {name: value.shape for name, value in model.saved_tensors().items()}
@@ -113,7 +113,7 @@ class Checkpointer:
     def __init__(
         self,
         folder: Path | None,
-        model: Model[Any],
+        model: Model,
         optimizer: Sgd,
         identity: Mapping[str, object],
         *,

@@ -1,10 +1,10 @@
 """The training loop: train, validate and log each epoch, and return the best snapshot."""
 
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -40,59 +40,46 @@ class EpochDecision:
     """Whether training should stop after this epoch."""
 
 
-class EarlyStopping(Protocol):
-    """Evaluates epochs on held-out labels and decides when to stop."""
-
-    @property
-    def epochs(self) -> Collection[int]:
-        """The epochs to evaluate, counted from 1; the last one is always evaluated."""
-
-    def __call__(self, epoch: int, embeddings: Tensor, predicted: Ints | None) -> EpochDecision:
-        """Evaluate embeddings (N, D) of all images and, if the model has a classifier, its
-        predictions (N,)."""
+EarlyStopping = Any
+"""Evaluates epochs on held-out labels and decides when to stop: called with an epoch, embeddings
+(N, D) of all images and, if the model has a classifier, its predictions (N,), it returns an
+`EpochDecision`. `epochs` are those to evaluate, counted from 1; the last one always is."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
     """The result of training: the best snapshot, whose weights the model has."""
 
-    epoch: int
-    """Its epoch, counted from 1."""
-    validation: Validation
     embeddings: Tensor
     """(N, D) of all images, on the device."""
-    predicted: Ints | None
-    """(N,) the cluster of each image, if the model has a classifier."""
-    metrics: list[dict[str, Any]]
-    """One row per epoch."""
-    is_done: bool
+    predicted: Ints | None = None
+    """(N,) the cluster of each image by the model's classifier, if it has one."""
+    epoch: int = 0
+    """The epoch of the snapshot, counted from 1; 0 if nothing was trained."""
+    validation: Validation | None = None
+    """That of the snapshot."""
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    """A row per epoch."""
+    is_done: bool = True
     """Whether training is complete; if not, it was stopped and can be resumed."""
 
 
 def train(
     task: Task,
-    model: Model[Any],
+    model: Model,
     settings: TrainSettings,
     *,
     rule: str = DEFAULT_RULE,
     folder: Path | None = None,
     resume: bool = False,
-    progress: OnProgress | None = None,
-    on_epoch: OnEpoch | None = None,
-    stop: Callable[[], bool] | None = None,
-    early_stopping: EarlyStopping | None = None,
+    **hooks: Any,
 ) -> Trained:
     """Train a model on its device, and restore its best snapshot, however training ends.
 
-    `early_stopping`, if given, chooses the best snapshot. Otherwise it is the one with the highest
-    validation accuracy, the latest on ties; without validation labels, or if `settings.snapshot` is
-    'last', it is the last one. If the task has no K, `rule` estimates it for that snapshot.
-
-    With a `folder`, metrics.jsonl is written after each epoch, and checkpoints as described in
-    `checkpoint.py`. `resume` continues a run that was started with the same settings and data.
-    `on_epoch` is called with each row of metrics, `progress` with the number of finished steps of
-    the whole run. When `stop` returns True (checked after every step; with several processes, after
-    every epoch), training ends with the best snapshot so far and can be resumed.
+    If the task has no K, `rule` estimates it for that snapshot. With a `folder`, metrics.jsonl is
+    written after each epoch, and checkpoints as described in `checkpoint.py`. `resume` continues a
+    run that was started with the same settings and data. `hooks` are the optional attributes of
+    `Loop`.
     """
     model.check()
     trainer = Trainer(task, model, settings)
@@ -105,8 +92,7 @@ def train(
         "rule": rule,
     }
     checkpointer = Checkpointer(folder, model, trainer.optimizer, identity, resume=resume)
-    is_stopped = stop or (lambda: False)
-    loop = _Loop(trainer, checkpointer, rule, progress, on_epoch, is_stopped, early_stopping)
+    loop = Loop(trainer, checkpointer, rule, **hooks)
     with others_waiting(False):
         trainer.prepare(is_finished=checkpointer.is_finished)
         try:
@@ -120,17 +106,23 @@ def train(
 
 
 @dataclass(frozen=True)
-class _Loop:
+class Loop:
     """Training in progress."""
 
     trainer: Trainer
     checkpointer: Checkpointer
     rule: str
-    progress: OnProgress | None
-    on_epoch: OnEpoch | None
-    is_stopped: Callable[[], bool]
-    early_stopping: EarlyStopping | None
-    """None if not given, and in all processes but the main one."""
+    progress: OnProgress | None = None
+    """Called with the number of finished steps of the whole run."""
+    on_epoch: OnEpoch | None = None
+    """Called with each row of metrics."""
+    stop: Callable[[], bool] = lambda: False
+    """Asked after every step, or with several processes after every epoch; if it returns True,
+    training ends with the best snapshot so far and can be resumed."""
+    early_stopping: EarlyStopping = None
+    """Chooses the best snapshot. None, also in all processes but the main one: it is the one with
+    the highest validation accuracy, the latest on ties; without validation labels, or if
+    `settings.snapshot` is 'last', the last one."""
 
     def run_epoch(self) -> None:
         """Train for an epoch, validate it, evaluate it if early stopping is due, and write it."""
@@ -144,7 +136,7 @@ class _Loop:
             if self.progress is not None:
                 total = trainer.settings.epochs * n_steps
                 self.progress("steps", n_finished * n_steps + n_done, total)
-            if not is_started() and self.is_stopped():
+            if not is_started() and self.stop():
                 raise StopTraining
 
         start = time.perf_counter()
@@ -168,7 +160,7 @@ class _Loop:
         checkpointer.write(validation, row, is_best=is_best, is_last=is_last)
         if self.on_epoch is not None:
             self.on_epoch(checkpointer.metrics[-1])
-        if is_started() and not is_last and self._from_main(self.is_stopped()):
+        if is_started() and not is_last and self._from_main(self.stop()):
             raise StopTraining
 
     def _evaluate(self, epoch: int) -> EpochDecision:
@@ -202,10 +194,10 @@ class _Loop:
             self.trainer.forget_embeddings()
         embeddings = self.trainer.embed_all()
         return Trained(
-            epoch=best.epoch,
-            validation=best.validation,
             embeddings=embeddings,
             predicted=self.trainer.predict(embeddings),
+            epoch=best.epoch,
+            validation=best.validation,
             metrics=checkpointer.metrics,
             is_done=checkpointer.is_finished,
         )

@@ -12,7 +12,7 @@ an embedding, K clusters, X columns of anything.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -104,15 +104,12 @@ class Batch:
         return len(self.labels) // 2
 
 
-S = TypeVar("S")
-"""The settings of a method, a subclass of `methods.method.TrainedSettings`."""
-
 SHARED_SETTINGS = {"encoder", "input_size", "n_tail_blocks", "training", "inference"}
 """Settings of every method; a resume compares them elsewhere, or training does not depend on
 them."""
 
 
-class Model(nn.Module, ABC, Generic[S]):
+class Model(nn.Module, ABC):
     """The networks of a method and its loss. Everything but the encoder's trunk is trained and
     saved."""
 
@@ -126,10 +123,10 @@ class Model(nn.Module, ABC, Generic[S]):
     decays_vectors = True
     """Whether weight decay also applies to biases and other vectors."""
 
-    def __init__(self, encoder: Encoder, settings: S, shape: TaskShape) -> None:
+    def __init__(self, encoder: Encoder, settings: Any, shape: TaskShape) -> None:
         super().__init__()
         self.encoder = encoder
-        self.settings = settings
+        self.settings = settings  # a `methods.method.TrainedSettings`
         self.shape = shape
 
     # Defined by a method.

@@ -22,7 +22,7 @@ MIN_STEPS = 8
 """Fewest steps in an epoch for which recording pays off; it takes as long as two steps."""
 
 
-def is_recordable(model: Model[Any]) -> bool:
+def is_recordable(model: Model) -> bool:
     """Return whether a step of a model only launches kernels, given a pool of views on the GPU."""
     return model.device.type == "cuda" and model.is_recordable and not is_started()
 

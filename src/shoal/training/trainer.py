@@ -46,7 +46,7 @@ class Trainer:
     tokens: TokenCache | ImageInputs
     validation_inputs: TokenCache | ImageInputs
 
-    def __init__(self, task: Task, model: Model[Any], settings: TrainSettings) -> None:
+    def __init__(self, task: Task, model: Model, settings: TrainSettings) -> None:
         self.task = task
         self.model = model
         self.settings = settings
