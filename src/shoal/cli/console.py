@@ -119,20 +119,11 @@ def open_in_browser(address: str) -> bool:
     has_screen = os.name == "nt" or sys.platform == "darwin"
     if not has_screen and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))):
         return False  # a text browser would take over the terminal
-    script = "import sys, webbrowser; webbrowser.open(sys.stdin.read())"
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-c", script],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            text=True,
-        )
-        assert process.stdin is not None
-        # Other users of the machine can read a command line, but not stdin.
-        with process.stdin as stdin:
-            stdin.write(address)
-    except OSError:
-        return False
+    subprocess.Popen(
+        [sys.executable, "-I", "-m", "webbrowser", address],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     return True

@@ -10,7 +10,6 @@ import numpy as np
 
 from shoal.progress import Progress
 from shoal.report import summary
-from shoal.report.certainty import describe_confidence, describe_n_clusters
 from shoal.report.contents import columns, map_points
 from shoal.report.data_uris import data_uris
 from shoal.report.figures.style import inline_svg
@@ -106,8 +105,6 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
         maps=layouts,
         n_pictured=len(on_map & {*uris, *more}),
         n_on_map=len(on_map),
-        about_n_clusters=describe_n_clusters(reviewed),
-        about_confidence=describe_confidence(reviewed),
         figures=figures,
         tree=tree,
         merges=merges,

@@ -1,17 +1,26 @@
-"""Sentences and facts about a run."""
+"""Sentences and facts about a run, and about its uncertainty."""
 
 from collections import Counter
 
 from shoal.checksums import digest_rows
-from shoal.report.certainty import describe_n_clusters
 from shoal.review.actions import STATUSES
+from shoal.review.decisions import COUNTED_BY
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import UNCERTAIN_BELOW
 from shoal.text import shown
-from shoal.words import AVERAGE_LINKAGE, count, duration, first_few, percent, plural
+from shoal.words import (
+    AVERAGE_LINKAGE,
+    count,
+    doubt_labels,
+    duration,
+    interval_in_words,
+    is_wide,
+    percent,
+    plural,
+)
 
-MAX_NAMED = 5
-"""Maximum number of categories listed in a sentence."""
+FEW_LABELS = 20
+"""With fewer held-out labels the calibration of confidence is uncertain."""
 
 
 def sentences(run: ReviewedRun) -> list[str]:
@@ -19,7 +28,6 @@ def sentences(run: ReviewedRun) -> list[str]:
     found = [
         _found(run),
         _reviewed(run),
-        _empty(run),
         _uncertain(run),
         describe_n_clusters(run),
         _training(run),
@@ -49,16 +57,6 @@ def _reviewed(run: ReviewedRun) -> str:
     if run.has("review.jsonl"):
         return "The review was made for another result; `shoal review` replays it on this one."
     return ""
-
-
-def _empty(run: ReviewedRun) -> str:
-    """Return which categories have no images."""
-    empty = [shown(category.category) for category in run.categories if not category.size]
-    n = len(empty)
-    if not n:
-        return ""
-    names = first_few(empty, MAX_NAMED)
-    return f"{count(n, 'category')} without images ({names}) {plural(n, 'is')} not counted."
 
 
 def _uncertain(run: ReviewedRun) -> str:
@@ -96,6 +94,57 @@ def _training(run: ReviewedRun) -> str:
     return " ".join(text)
 
 
+def describe_n_clusters(run: ReviewedRun) -> str:
+    """Return how the number of categories was determined, with its 80 % interval."""
+    estimate = run.json("estimate")
+    k = estimate["n_clusters"]
+    if estimate.get("is_given"):
+        return f"The number of categories, {k}, was given."
+    if estimate.get("rule") == COUNTED_BY:
+        return f"The number of categories, {k}, is the number in the review."
+    text = f"The number of categories was estimated as {k}."
+    interval = estimate.get("interval")
+    if interval:
+        words = interval_in_words(interval, estimate.get("range"))
+        text = (
+            f"The number of categories was estimated as {k} ({words}), assuming that novel "
+            "categories are as large as known ones."
+        )
+        if is_wide(interval):
+            text += " The labels barely constrain it."
+    n_known = len({*run.column("label_given")} - {""})
+    doubt = doubt_labels(int(run.is_labeled.sum()), n_known)
+    if doubt:
+        text += f" {doubt[0].upper()}{doubt[1:]}."
+    return text
+
+
+def describe_confidence(run: ReviewedRun) -> str:
+    """Return sentences about the meaning of confidence and the labels that calibrated it."""
+    calibration = run.json("calibration")
+    if not calibration["is_calibrated"]:
+        return (
+            "There are too few labels to calibrate confidence: it is the share of an image's "
+            "neighbors in its category, at most 0.95."
+        )
+    n_known = round(sum(calibration["labeled"]["n_images"]))
+    n_novel = round(sum(calibration["novel"]["n_images"]))
+    source = ""
+    if calibration.get("is_from_frozen"):
+        source = " of the frozen result, because too few labels were held out from training"
+    few = ""
+    if min(n_known, n_novel) < FEW_LABELS:
+        few = " With so few labels the calibration is uncertain."
+    return (
+        "Of the images with confidence 0.9, about nine in ten should be correct. In a known "
+        "category, an image is correct if it belongs to that class; in a novel category, "
+        "confidence is the expected share of the category's images that belong to the same class "
+        f"as the image. Confidence was calibrated on held-out labels{source}: "
+        f"{count(n_known, 'image')} in known categories and {n_novel:,} in hidden ones.{few} "
+        "If a category may be two, the images of the second one have a lower confidence."
+    )
+
+
 def accuracy_note(run: ReviewedRun) -> str:
     """Return a title for the accuracy: on how many images and classes it was measured."""
     accuracy = run.json("accuracy")
@@ -109,10 +158,11 @@ def accuracy_note(run: ReviewedRun) -> str:
 def facts(run: ReviewedRun) -> dict[str, str]:
     """Return facts about a run by name, such as the encoder, the device and the time."""
     provenance = run.provenance
+    n_epochs = len(run.metrics)
     seconds = provenance.get("seconds")
     found = {
         "Encoder": provenance.get("encoder"),
-        "Training": _epochs(run),
+        "Training": count(n_epochs, "epoch") if n_epochs else "none",
         "Seed": provenance["seed"],
         "Device": provenance["device"],
         "Time": None if seconds is None else duration(float(seconds)),
@@ -123,15 +173,3 @@ def facts(run: ReviewedRun) -> dict[str, str]:
         "Run folder": run.path.name,
     }
     return {name: shown(str(value)) for name, value in found.items() if value not in (None, "")}
-
-
-def _epochs(run: ReviewedRun) -> str:
-    """Return the number of epochs, and whether training was stopped early."""
-    n_epochs = len(run.metrics)
-    stopped = run.provenance.get("stopped_early")
-    if stopped:
-        n_epochs = n_epochs or stopped["epochs"]
-        return f"{n_epochs} of {count(stopped['of'], 'epoch')}, stopped early"
-    if not n_epochs:
-        return "none"
-    return count(n_epochs, "epoch")

@@ -73,5 +73,5 @@ def serve(review: Review, access: Access, listening: socket.socket, originals: O
         ws="none",
         server_header=False,
     )
-    with contextlib.closing(handlers.thumbnails), listening:
+    with listening:
         uvicorn.Server(config).run(sockets=[listening])
