@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 
 from shoal.data.readers.embeddings import Embeddings
 from shoal.discovery.cluster_embeddings import cluster_embeddings
-from shoal.report.figures.writing import write_figures
+from shoal.report.figures import write_figures
 
 TARGET = Path(__file__).parent / "images"
 WANTED = ("map_pca", "shift_accuracy", "dendrogram", "n_clusters_curve")

@@ -218,8 +218,7 @@ def without_slow_parts(
 
     monkeypatch.setattr(hub, "load_model", copied)
     monkeypatch.setattr("shoal.data.pixels.workers.worker_pool", ThreadPoolExecutor)
-    for module in ("categories", "curves"):
-        monkeypatch.setattr(f"shoal.report.figures.{module}.new_figure", NoFigure)
+    monkeypatch.setattr("shoal.report.figures.new_figure", NoFigure)
     monkeypatch.setattr("matplotlib.rc_context", nullcontext)
     drawn = Markup('<svg class="plot" role="img" aria-label="{}"></svg>')
     monkeypatch.setattr(

@@ -16,7 +16,7 @@ from shoal.discovery.discovery_settings import DiscoverySettings, choose_setting
 from shoal.discovery.job import ImageSource
 from shoal.discovery.results import summarize_run
 from shoal.errors import DataError, UsageError
-from shoal.report.figures.curves import training_curves
+from shoal.report.figures import training_curves
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -35,7 +35,7 @@ def report(
 ) -> None:
     """Write a run as one self-contained HTML page, e.g. `shoal report runs/birds --open`."""
     from shoal.files import make_folder, write_text
-    from shoal.report.figures.writing import write_figures
+    from shoal.report.figures import write_figures
     from shoal.report.page import render_report
     from shoal.review.reviewed_run import ReviewedRun
     from shoal.runs import Run, locked

@@ -18,7 +18,7 @@ from shoal.discovery.results import summarize_run, write_report
 from shoal.discovery.scoring import Score, evaluate
 from shoal.errors import UsageError, missing_package
 from shoal.files import AnyPath
-from shoal.report.figures.images import map_pca, map_tsne
+from shoal.report.figures import map_pca, map_tsne
 from shoal.report.map import cached_layouts, tsne_layouts
 from shoal.report.notebook import run_html
 from shoal.report.tree_list import category_tree

@@ -12,12 +12,12 @@ from shoal.progress import Progress
 from shoal.report import summary
 from shoal.report.contents import columns, map_points
 from shoal.report.data_uris import data_uris
-from shoal.report.figures.style import inline_svg
-from shoal.report.figures.writing import FIGURES
+from shoal.report.figures import FIGURES
 from shoal.report.gallery import MAX_CARDS, STRIP, cards, priority
 from shoal.report.map import MapLayout, cached_layouts, pca_layouts, tsne_layouts
 from shoal.report.not_in_run import NotInRun
 from shoal.report.rendering import read_templates, render
+from shoal.report.style import inline_svg
 from shoal.report.suggested_splits import suggested_splits
 from shoal.report.suggestions import MOST_COMPARED, suggested_merges, suspicious_labels
 from shoal.report.tree_list import tree_list

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from shoal.arrays import Floats, Ints
 from shoal.report.not_in_run import NotInRun
@@ -184,16 +183,13 @@ def suspicious_labels(run: ReviewedRun) -> list[SuspiciousLabel]:
 
 def _near_pairs(means: Mapping[int, Floats], novel: Collection[int]) -> list[tuple[int, int]]:
     """Return each novel category with its three nearest others by their means, each pair once."""
-    if len(means) < 2:
-        return []
     numbers = [*means]
-    centers = np.stack([*means.values()])  # (K, D)
-    distances = cdist(centers, centers)  # (K, K)
-    np.fill_diagonal(distances, np.inf)
-    nearest = np.argsort(distances, axis=1, kind="stable")[:, : min(3, len(numbers) - 1)]
+    centers = np.array([*means.values()])  # (K, D)
     pairs: dict[frozenset[int], tuple[int, int]] = {}
-    for number, others in zip(numbers, nearest.tolist(), strict=True):
+    for number in numbers:
         if number in novel:
-            for other in others:
-                pairs.setdefault(frozenset((number, numbers[other])), (number, numbers[other]))
+            distances = np.linalg.norm(centers - means[number], axis=1)  # (K,)
+            distances[numbers.index(number)] = np.inf
+            for at in np.argsort(distances, kind="stable")[: min(3, len(numbers) - 1)].tolist():
+                pairs.setdefault(frozenset((number, numbers[at])), (number, numbers[at]))
     return list(pairs.values())

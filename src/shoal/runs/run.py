@@ -57,9 +57,8 @@ from shoal.runs.run_files import (
     read_array,
     read_object,
     read_objects,
-    read_settings,
-    read_settings_as,
     read_vectors,
+    reading,
 )
 from shoal.runs.tables import (
     TABLE,
@@ -74,7 +73,7 @@ from shoal.runs.tables import (
     write_parquet,
 )
 from shoal.runs.thumbnails import THUMBNAILS, Thumbnails, write_thumbnails
-from shoal.settings import Settings, dump_settings
+from shoal.settings import Settings, dump_settings, load_settings, read_yaml
 from shoal.text import shown
 
 SNAPSHOTS = "best-*.safetensors"
@@ -158,11 +157,7 @@ class Run:
                 f"{run.path}: not a run folder (no provenance.json); give the folder of a run"
             )
         if run.has("comparison.json"):
-            runs = run.path / COMPARED
-            example = next(iter(sorted(runs.glob("*"))), runs / "NAME")
-            raise DataError(
-                f"{run.path}: is a comparison; give the run of a method, such as {example}"
-            )
+            raise DataError(f"{run.path}: is a comparison; give a run in its folder {COMPARED}")
         if not run.is_finished:
             # Only runs on images can be resumed; embeddings are clustered again.
             option = "with --resume" if "fingerprint" in run.provenance else "again"
@@ -201,11 +196,15 @@ class Run:
     @property
     def config(self) -> dict[str, Any]:
         """The resolved settings."""
-        return read_settings(self.path / "config.yaml")
+        file = self.path / "config.yaml"
+        with reading(file):
+            return dict(read_yaml(file))
 
     def config_as(self, cls: type[Settings]) -> Settings:
         """Return the resolved settings as an object of a settings class."""
-        return read_settings_as(cls, self.path / "config.yaml")
+        file = self.path / "config.yaml"
+        with reading(file):
+            return load_settings(cls, file)
 
     def json(self, name: str) -> dict[str, Any]:
         """Return the content of `<name>.json`."""

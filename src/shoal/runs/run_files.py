@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from shoal.arrays import DAMAGED, archive_arrays, each_row, name_rows
-from shoal.errors import DataError, UsageError
-from shoal.settings import Settings, from_dict, show
+from shoal.errors import DataError
+from shoal.settings import show
+from shoal.text import one_line
 
-CAUSES = (*DAMAGED, LookupError, TypeError, RecursionError, yaml.YAMLError)
+CAUSES = (*DAMAGED, LookupError, TypeError, RecursionError)
 """What the readers of these formats raise for damaged files."""
 
 
@@ -31,7 +31,8 @@ def reading(file: Path, line: int | None = None) -> Iterator[None]:
     except FileNotFoundError as error:
         raise DataError(f"{file}: missing; is {file.parent} the folder of a run?") from error
     except CAUSES as error:
-        reason = f"cannot be read ({' '.join(str(error).split())[:200] or type(error).__name__})"
+        found = one_line(error, 300).replace(f"{file}: ", "")
+        reason = f"cannot be read ({found})"
         # NumPy would advise allow_pickle=True, which is unsafe
         if "allow_pickle" in reason or "Python objects" in reason:
             reason = "not an array of numbers or strings"
@@ -69,25 +70,6 @@ def _parsed(text: str, file: Path, line: int | None = None) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise damaged(file, f"found {show(content)}, expected an object with keys", line)
     return content
-
-
-def read_settings(file: Path) -> dict[str, Any]:
-    """Read a YAML file of settings."""
-    text = read_text(file)
-    with reading(file):
-        settings = yaml.safe_load(text)
-    if not isinstance(settings, dict):
-        raise damaged(file, f"found {show(settings)}, expected settings by name")
-    settings.pop("depths", None)  # of runs for which several depths were tried
-    return settings
-
-
-def read_settings_as(cls: type[Settings], file: Path) -> Settings:
-    """Read a YAML file as an object of a settings class."""
-    try:
-        return from_dict(cls, read_settings(file), where=str(file))
-    except UsageError as error:  # not an error of the user: the file was changed
-        raise damaged(file, str(error).removeprefix(f"{file}: ")) from error
 
 
 def read_array(file: Path) -> np.ndarray[Any, Any]:

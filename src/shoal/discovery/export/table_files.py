@@ -8,8 +8,8 @@ from pathlib import Path
 from shoal.discovery.export.export_job import ExportJob
 from shoal.discovery.export.imagefolder import REVIEW_COLUMNS
 from shoal.files import atomic_file, write_text
-from shoal.report.figures.categories import dendrogram
-from shoal.report.figures.style import file_bytes
+from shoal.report.figures import dendrogram
+from shoal.report.style import file_bytes
 from shoal.report.tree_list import category_tree
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Assignment, Category, csv_text, to_csv, write_csv, write_parquet

@@ -1,25 +1,39 @@
-"""Curves: the choice of K, training, mean shifts, confidence."""
+"""All figures: curves, maps and the dendrogram. Each takes a run, and raises `NotInRun` with a
+sentence if the run lacks what it draws.
+"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
+from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
+from scipy.cluster import hierarchy
 
-from shoal.report.figures.style import (
+from shoal.files import atomic_file, make_folder
+from shoal.report.map import MapLayout, cached_layouts, pca_layouts
+from shoal.report.not_in_run import NotInRun
+from shoal.report.style import (
+    CATEGORY_COLORS,
     INK,
     KNOWN,
+    MARKERS,
     MUTED,
     NOVEL,
     PAPER,
     THIRD,
+    file_bytes,
     house_style,
     new_figure,
     plain,
 )
-from shoal.report.not_in_run import NotInRun
+from shoal.report.tree_list import category_tree
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
+from shoal.text import shown
 
 SIZE = (5.2, 3.0)
 
@@ -35,6 +49,12 @@ PANELS = {
     "learning rate": (("lr", "", "-", THIRD),),
 }
 """The panels of the training curves: metrics with their labels, line styles and colors."""
+
+MAX_NAMES = 30
+"""With more categories the map has no names, because they would hide the points."""
+
+MAX_INCHES = 150
+"""Maximum height of a dendrogram; with more than about 680 categories the names overlap."""
 
 
 @house_style()
@@ -183,3 +203,117 @@ def _points(metrics: Sequence[Mapping[str, float]], key: str) -> tuple[list[floa
     scale = 100 if key.endswith("accuracy") else 1
     measured = [row for row in metrics if row.get(key) is not None]
     return [row["epoch"] for row in measured], [scale * row[key] for row in measured]
+
+
+@house_style()
+def map_pca(run: Run) -> Figure:
+    """The map by principal components, before and after side by side. Circles are known, diamonds
+    novel.
+    """
+    reviewed = ReviewedRun.of(run)
+    return _scatter(reviewed, pca_layouts(reviewed))
+
+
+@house_style()
+def map_tsne(run: Run) -> Figure:
+    """The map by t-SNE, before and after side by side."""
+    reviewed = ReviewedRun.of(run)
+    layouts = cached_layouts(reviewed)
+    if not layouts:
+        raise NotInRun("No map by t-SNE: `shoal report RUN --tsne` computes it.")
+    return _scatter(reviewed, layouts)
+
+
+def _scatter(run: ReviewedRun, layouts: list[MapLayout]) -> Figure:
+    figure = new_figure(5.2 * len(layouts), 4.9)
+    panels = figure.subplots(1, len(layouts), squeeze=False)[0]
+    box = {"boxstyle": "round,pad=0.15", "facecolor": "white", "alpha": 0.75, "linewidth": 0}
+    for axes, layout in zip(panels, layouts, strict=True):
+        plain(axes, grid=None).set(xticks=[], yticks=[], title=f"{layout.title} ({layout.method})")
+        axes.spines[:].set_visible(False)
+        for category, color in zip(run.categories, cycle(CATEGORY_COLORS), strict=False):
+            points = layout.points[run.category_ids[layout.rows] == category.category_id]
+            axes.scatter(
+                *points.T,
+                s=9,
+                c=color,
+                marker=MARKERS[category.is_novel],
+                alpha=0.75,
+                rasterized=True,
+                edgecolors=INK if category.is_novel else None,
+                linewidths=0.3 if category.is_novel else 0,
+            )
+            if len(points) and len(run.categories) <= MAX_NAMES:
+                x, y = np.median(points, axis=0)
+                name = shown(category.category, 20)
+                axes.text(x, y, name, fontsize=7.5, ha="center", va="center", bbox=box)
+    return figure
+
+
+@house_style()
+def dendrogram(run: Run) -> Figure:
+    """The tree of categories: those that join further left are more similar. Circles are known,
+    diamonds novel.
+    """
+    reviewed = ReviewedRun.of(run)
+    tree = category_tree(reviewed)
+    lowest, right = tree.linkage[[0, -1], 2].tolist()
+    # A tenth of the range below the lowest merge, so that the merges fill the figure.
+    left = max(0.0, lowest - 0.1 * (right - lowest))
+    drawn = hierarchy.dendrogram(tree.linkage, no_plot=True, labels=tree.names)
+    # The position of leaf i is 10 i + 5.
+    heights = np.maximum(drawn["dcoord"], left)
+    corners = np.stack([heights, np.array(drawn["icoord"]) / 10 - 0.5], axis=2)
+    brackets = LineCollection(list(corners), colors=MUTED, linewidths=1.2)
+    names = drawn["ivl"]
+    figure = new_figure(5.2, min(0.7 + 0.22 * len(names), MAX_INCHES))
+    axes = plain(figure.add_subplot(), grid="x")
+    axes.add_collection(brackets)
+    novel_names = {row.category for row in reviewed.categories if row.is_novel}
+    for is_novel, color in ((False, KNOWN), (True, NOVEL)):
+        ys = [y for y, name in enumerate(names) if (name in novel_names) == is_novel]
+        xs = [left] * len(ys)
+        axes.plot(xs, ys, MARKERS[is_novel], color=color, markersize=5, clip_on=False, zorder=3)
+    axes.set_yticks(range(len(names)), [shown(name, 28) for name in names])
+    axes.tick_params(axis="y", length=0, pad=8)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlim(left, right + 0.03 * (right - left) or 1)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlabel("mean cosine distance")
+    return figure
+
+
+FIGURES: dict[str, Callable[[Run], Figure]] = {
+    draw.__name__: draw
+    for draw in (
+        n_clusters_curve,
+        confidence_curve,
+        training_curves,
+        shift_accuracy,
+        map_pca,
+        map_tsne,
+        dendrogram,
+    )
+}
+
+
+def write_figures(run: Run, folder: Path) -> tuple[list[Path], list[str]]:
+    """Write every figure of a run as SVG and PNG.
+
+    Returns the files, and a sentence for each figure that is missing.
+    """
+    make_folder(folder)
+    reviewed = ReviewedRun.of(run)
+    files = []
+    missing = []
+    for name, draw in FIGURES.items():
+        try:
+            figure = draw(reviewed)
+        except NotInRun as reason:
+            missing.append(str(reason))
+            continue
+        for kind in ("svg", "png"):
+            files.append(folder / f"{name}.{kind}")
+            with atomic_file(files[-1]) as file:
+                file.write(file_bytes(figure, kind))
+    return files, missing

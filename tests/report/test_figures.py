@@ -7,12 +7,13 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from shoal.report.figures.categories import dendrogram
-from shoal.report.figures.curves import (
+from shoal.report.figures import (
+    FIGURES,
+    dendrogram,
     n_clusters_curve,
+    write_figures,
 )
-from shoal.report.figures.style import inline_svg
-from shoal.report.figures.writing import FIGURES, write_figures
+from shoal.report.style import inline_svg
 from shoal.runs import Run
 
 
