@@ -207,8 +207,21 @@ def make_cell(
     """Return the cell of a row, a dataset and a seed."""
     trained_method, clustering_method = row.methods
     encoder = options.encoder or experiment.encoder
-    settings = _settings(trained_method, row, dataset, encoder, options)
-    clustering_settings = _settings(clustering_method, row, dataset, encoder, options)
+
+    def settings_of(method: str) -> MethodSettings:
+        """Return the recipe, changed by the protocol, then by the user, then by the row."""
+        settings: MethodSettings = load_recipe(recipe_for(dataset, encoder, method), method)
+        if options.protocol == "reference":
+            settings = follow_protocol(settings, "reference", method)
+        settings = with_encoder(settings, encoder)
+        changes = {"input_size": options.input_size, **options.changes, **row.changes}
+        settings = change_settings(settings, method, changes, where=f"{method} on {dataset}")
+        if row.equal_weights:
+            k = settings.inference.shift.n_neighbors
+            settings = change_settings(settings, method, {"inference.shift.alpha": k / (k + 1)})
+        return settings.with_seed(seed)
+
+    settings = settings_of(trained_method)
     method = get_method(trained_method)
     selection = row.selection
     if method.needs_n_clusters or method.uses_n_clusters:
@@ -221,31 +234,15 @@ def make_cell(
     return Cell(
         dataset=dataset,
         method=trained_method,
-        settings=settings.with_seed(seed),
+        settings=settings,
         clustering=row.clustering or trained_method,
-        clustering_settings=clustering_settings.with_seed(seed),
+        clustering_settings=settings_of(clustering_method),
         n_clusters=row.n_clusters,
         setup=row.setup,
         selection=selection,
         validation_share=share,
         protocol=options.protocol,
     )
-
-
-def _settings(
-    method: str, row: TableRow, dataset: str, encoder: str, options: ReproduceOptions
-) -> MethodSettings:
-    """Return the recipe, changed by the protocol, then by the user, then by the row."""
-    settings: MethodSettings = load_recipe(recipe_for(dataset, encoder, method), method)
-    if options.protocol == "reference":
-        settings = follow_protocol(settings, "reference", method)
-    settings = with_encoder(settings, encoder)
-    changes = {"input_size": options.input_size, **options.changes, **row.changes}
-    settings = change_settings(settings, method, changes, where=f"{method} on {dataset}")
-    if row.equal_weights:
-        k = settings.inference.shift.n_neighbors
-        settings = change_settings(settings, method, {"inference.shift.alpha": k / (k + 1)})
-    return settings
 
 
 def _digest(content: Mapping[str, object]) -> str:

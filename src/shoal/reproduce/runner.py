@@ -93,14 +93,14 @@ class Runner:
         for part in first.parts:
             getattr(loaded, part)
         try:
-            task, learned, seconds = self._learn(first, loaded)
+            task, learned = self._learn(first, loaded)
         except ShoalError as error:
             self._skip(cells, error)
             return
         for cell in cells:
             try:
                 with in_lockstep():
-                    self._finish(cell, learned, task, loaded, seconds)
+                    self._finish(cell, learned, task, loaded)
             except ShoalError as error:
                 self._skip([cell], error)
 
@@ -125,28 +125,21 @@ class Runner:
             self._loaded = loaded
         return loaded
 
-    def _learn(self, cell: Cell, loaded: LoadedDataset) -> tuple[Task, Representation, float]:
-        """Train or embed; return the task, the representation, and the seconds over all calls."""
+    def _learn(self, cell: Cell, loaded: LoadedDataset) -> tuple[Task, Representation]:
+        """Train or embed; return the task and the representation."""
         folder = self.out / "trainings" / f"{cell.dataset}_{cell.method}_{cell.training_key}"
         task = loaded.task(cell, with_pool=not is_finished(folder))
         self.log(f"{cell.dataset}, {cell.method}: learning embeddings")
-        start = time.monotonic()
         learned = get_method(cell.method).represent(
             task, cell.settings, device=self.device, folder=folder, resume=True
         )
         # Images too small for an encoder have features of zeros only.
         is_zero = (learned.embeddings == 0).all(dim=1)
         check_directions(is_zero, loaded.train.names, loaded.input_size)
-        epoch_seconds = sum(row["seconds"] for row in learned.metrics)
-        return task, learned, max(time.monotonic() - start, epoch_seconds)
+        return task, learned
 
     def _finish(
-        self,
-        cell: Cell,
-        learned: Representation,
-        task: Task,
-        loaded: LoadedDataset,
-        seconds: float,
+        self, cell: Cell, learned: Representation, task: Task, loaded: LoadedDataset
     ) -> None:
         """Cluster, score and write the result."""
         start = time.monotonic()
@@ -170,7 +163,7 @@ class Runner:
             "n_shifts": found.n_shifts,
             "labeled_accuracies": [round(100 * value, 2) for value in accuracies],
             "recall": recall(learned.embeddings, loaded.train),
-            "seconds_training": round(seconds, 1),
+            "seconds_training": round(sum(row["seconds"] for row in learned.metrics), 1),
             "seconds_clustering": round(time.monotonic() - start, 1),
         }
         if is_main():

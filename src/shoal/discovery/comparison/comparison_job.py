@@ -82,7 +82,6 @@ class ComparisonJob(Job):
 
     def check(self, collection: Collection) -> None:
         """Refuse a collection with too few labels to hold out, or too few left for a method."""
-        self.split_labels(collection)
         for settings in self.methods:
             split_labels(collection, settings)
 

@@ -89,12 +89,11 @@ def apply_labels(job: ExportJob, disagreeing: Sequence[Assignment]) -> ExportJob
     """Return the job with the labels of disagreeing images in place of their categories."""
     ids = {category.category: category.category_id for category in job.categories}
     paths = {row.path for row in disagreeing}
-    rows = []
-    for row in job.rows:
+    rows = list(job.rows)
+    for index, row in enumerate(rows):
         if row.path in paths:
             label = row.label_given
-            row = replace(row, category=label, category_id=ids[label], is_novel=False)
-        rows.append(row)
+            rows[index] = replace(row, category=label, category_id=ids[label], is_novel=False)
     sizes = Counter(row.category_id for row in rows)
     n_labeled = Counter(row.category_id for row in rows if row.label_given)
     categories = [
