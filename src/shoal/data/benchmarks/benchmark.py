@@ -1,10 +1,8 @@
 """A benchmark ready for use: a collection without hidden labels, and the truth for evaluation; and
 its verification, which says what is missing and compares counts with the published ones."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -112,38 +110,20 @@ def build(
     return Benchmark(name, part, collection, truth, split)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PartReport:
     """What was found of one part."""
 
     part: Part
     layout: str
     """The layout that was found, or the one of which most is present."""
-    is_complete: bool
-    missing: Sequence[str]
+    missing: list[str]
     """Files, folders and listed images that are missing."""
-    problem: str = ""
-    """What cannot be read, and why."""
-    counts: tuple[dict[str, Any], ...] = ()
-    """A count each: `what`, `found`, `published`, `within` (the tolerance) and `is_correct`."""
+    problems: list[str] = field(default_factory=list)
+    """What cannot be read, and counts that differ from the published ones."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Images and classes that were found; labeled and unlabeled ones in the training part."""
     notes: tuple[str, ...] = ()
-
-    def describe(self) -> list[str]:
-        """Return the report as lines of text."""
-        state = "complete" if self.is_complete else "not complete"
-        lines = [f"{self.part} part: {state} ({self.layout})"]
-        lines += [f"  MISSING  {name}" for name in self.missing[:MAX_LINES]]
-        n_more = len(self.missing) - MAX_LINES
-        if n_more > 0:
-            lines.append(f"  MISSING  … and {n_more:,} more; --json lists them all")
-        if self.problem:
-            lines.append(f"  BAD      {self.problem}")
-        for count in self.counts:
-            state = "ok" if count["is_correct"] else "DIFFERS"
-            about = "about " if count["within"] else ""
-            published = f"(published {about}{count['published']:,})"
-            lines.append(f"  {state:<8} {count['what']} {count['found']:,} {published}")
-        return lines + [f"  note     {note}" for note in self.notes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +135,20 @@ class Verification:
     parts: tuple[PartReport, ...]
     split_sha256: str
     is_complete: bool
-    """Whether both parts are complete."""
+    """Whether nothing is missing, and all counts are the published ones."""
 
     def describe(self) -> str:
         """Return the verification as text, and what to download if anything is missing."""
         facts = get_facts(self.name)
         lines = [f"{facts.title} in {self.root}"]
         for part in self.parts:
-            lines += ["", *part.describe()]
+            counts = ", ".join(f"{n:,} {what}" for what, n in part.counts.items())
+            lines += ["", f"{part.part} part: {part.layout}", f"  found    {counts or 'nothing'}"]
+            lines += [f"  MISSING  {name}" for name in part.missing[:MAX_LINES]]
+            if len(part.missing) > MAX_LINES:
+                lines.append(f"  MISSING  {len(part.missing):,} in all; --json lists them")
+            lines += [f"  BAD      {problem}" for problem in part.problems]
+            lines += [f"  note     {note}" for note in part.notes]
         lines += ["", f"split {self.name}.json, SHA-256 {self.split_sha256}"]
         if self.is_complete:
             return "\n".join([*lines, "Complete."])
@@ -179,47 +165,34 @@ def verify(name: str, root: Location) -> Verification:
     """Look for both parts of a benchmark under `root`; read lists and names, decode no image."""
     folder = check_folder(root)
     parts = tuple(_verify_part(name, folder, part) for part in PARTS)
-    is_complete = all(part.is_complete for part in parts)
+    is_complete = not any(part.missing or part.problems for part in parts)
     return Verification(name, str(folder), parts, load_split(name).sha256, is_complete)
 
 
 def _verify_part(name: str, root: Path, part: Part) -> PartReport:
     layout, home, missing = find_layout(name, root, part)
-    words = layout.words
-    if home != root:
-        words += f" in {home.relative_to(root)}"
+    report = PartReport(part, layout.words, missing)
     if missing:
-        return PartReport(part, words, False, missing)
-    try:
-        official = read_images(layout, home, part, load_split(name))
-    except DataError as error:
-        return PartReport(part, words, False, (), str(error))
-    counts = _compare_counts(name, official, part)
-    is_complete = not official.absent and all(count["is_correct"] for count in counts)
-    return PartReport(part, words, is_complete, official.absent, "", counts, official.notes)
-
-
-def _compare_counts(name: str, official: OfficialImages, part: Part) -> tuple[dict[str, Any], ...]:
+        return report
     facts = get_facts(name)
     split = load_split(name)
-    rows = [
-        ("images", len(official.names), facts.n_images_of(part), 0),
-        ("classes", len(np.unique(official.class_ids)), facts.n_classes, 0),
-    ]
+    try:
+        official = read_images(layout, home, part, split)
+    except DataError as error:
+        report.problems.append(str(error))
+        return report
+    report.missing += official.absent
+    report.notes = official.notes
+    report.counts["images"] = len(official.names)
+    report.counts["classes"] = len(np.unique(official.class_ids))
+    published = {"images": facts.n_images_of(part), "classes": facts.n_classes}
     if part == "train" and np.isin(split.known, official.class_ids).all():
         collection = build(name, official, split, part, split.seed).collection
-        n_unlabeled = len(collection) - collection.n_labeled
-        rows += [
-            ("labeled", collection.n_labeled, facts.n_labeled, facts.labeled_within),
-            ("unlabeled", n_unlabeled, facts.n_unlabeled, facts.labeled_within),
-        ]
-    return tuple(
-        {
-            "what": what,
-            "found": found,
-            "published": published,
-            "within": within,
-            "is_correct": abs(found - published) <= within,
-        }
-        for what, found, published, within in rows
-    )
+        report.counts["labeled"] = collection.n_labeled
+        report.counts["unlabeled"] = len(collection) - collection.n_labeled
+        published |= {"labeled": facts.n_labeled, "unlabeled": facts.n_unlabeled}
+    for what, n in published.items():
+        within = facts.labeled_within if what.endswith("labeled") else 0
+        if abs(report.counts[what] - n) > within:
+            report.problems.append(f"{report.counts[what]:,} {what}, but {n:,} were published")
+    return report

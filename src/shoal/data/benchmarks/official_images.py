@@ -6,11 +6,9 @@ without hidden labels.
 """
 
 import io
-import os
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -230,13 +228,7 @@ def _listed(
             f"{split.n_classes} of the published split; unpack the archive again"
         )
 
-    @cache  # each folder is listed once
-    def files_in(folder: str) -> frozenset[str]:
-        if not (home / folder).is_dir():
-            return frozenset()
-        return frozenset(os.listdir(home / folder))  # noqa: PTH208
-
-    absent = [name for name in names if Path(name).name not in files_in(str(Path(name).parent))]
+    absent = [name for name in names if not (home / name).is_file()]
     return OfficialImages(
         names, class_ids, classes, "the official layout", root=home, absent=absent
     )
