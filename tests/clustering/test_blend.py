@@ -29,7 +29,6 @@ def test_squared_distances_add_up_by_their_weights() -> None:
     expected = 0.65 * torch.cdist(first, first) ** 2 + 0.35 * torch.cdist(second, second) ** 2
     torch.testing.assert_close(torch.cdist(both, both) ** 2, expected, atol=1e-5, rtol=0)
     torch.testing.assert_close(both.norm(dim=1), torch.ones(8))
-    assert blend(first, second, 1.0) is first
     assert blend(first, second, 0.0) is second
 
 

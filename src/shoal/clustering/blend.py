@@ -50,10 +50,8 @@ class HeldOutAccuracy:
 
 
 def blend(first: Tensor, second: Tensor, weight: float) -> Tensor:
-    """Return the blend (N, D + E) of unit rows (N, D) and (N, E); for the weights 1 and 0, the
-    first or the second unchanged."""
-    if weight == 1:
-        return first
+    """Return the blend (N, D + E) of unit rows (N, D) and (N, E); for the weight 0, the second
+    unchanged."""
     if weight == 0:
         return second
     return torch.cat([first * weight**0.5, second * (1 - weight) ** 0.5], dim=1)

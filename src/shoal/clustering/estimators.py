@@ -179,8 +179,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self._points = inference.first.points.cpu().numpy()
         self.labels_, n_novel = number_clusters(inference.labels, labels, len(known), self._points)
         names = category_names(known, n_novel)
-        self.classes_ = np.empty(len(names), dtype=object)
-        self.classes_[:] = names
+        self.classes_ = np.array(names, dtype=object)
         self.n_clusters_ = inference.n_clusters
         estimate = inference.estimate
         self.interval_ = estimate and estimate.interval
@@ -344,7 +343,7 @@ def encode_labels(y: Labels, n_rows: int) -> tuple[list[int | str], Ints]:
     if y is None:
         return [], np.full(n_rows, UNLABELED)
     # As objects: numpy would turn a list of numbers and names into text.
-    array = np.asarray(y, dtype=object) if isinstance(y, list | tuple) else np.asarray(y)
+    array = np.asarray(y, dtype=object)
     if array.shape != (n_rows,):
         raise DataError(f"y: found shape {array.shape}, expected ({n_rows},), one label per row")
     values = [as_class(value) for value in array.tolist()]

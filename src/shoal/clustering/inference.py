@@ -219,10 +219,7 @@ def infer_inductive(
     validation_points = unit_points(validation, name="validation")
     known = as_labels(validation_labels, len(validation_points), name="validation_labels")
     assert not (known == UNLABELED).all(), "validation images need labels"
-    n_rows = min(len(points), len(validation_points))
-    _check_neighbors(n_rows, settings.shift)
-    if n_clusters is not None:
-        check_n_clusters(n_clusters, known, n_rows)
+    check_task(known, n_clusters, settings, n_rows=min(len(points), len(validation_points)))
     pairs = zip(
         iterates(points, settings.shift, attention, generator),
         iterates(validation_points, settings.shift, attention, generator),
@@ -337,19 +334,19 @@ def has_peaked(accuracies: list[float]) -> bool:
     return len(accuracies) > 2 and accuracies[-3] >= max(accuracies[-2:])
 
 
-def check_task(known: Ints, n_clusters: int | None, settings: InferenceSettings) -> None:
-    """Raise an error for labels (N,) and settings that `infer` cannot use; called before any
-    work."""
-    _check_neighbors(len(known), settings.shift)
-    if n_clusters is not None:
-        check_n_clusters(n_clusters, known, len(known))
-    else:
-        known_classes(known, settings.min_clusters, settings.max_clusters)
-
-
-def _check_neighbors(n_rows: int, shift: ShiftSettings) -> None:
+def check_task(
+    known: Ints, n_clusters: int | None, settings: InferenceSettings, n_rows: int | None = None
+) -> None:
+    """Raise an error for labels (N,) and settings that `infer` cannot use for as many rows, or
+    `n_rows`; called before any work."""
+    n_rows = n_rows or len(known)
+    shift = settings.shift
     if shift.kernel == "knn" and shift.n_neighbors >= n_rows:
         raise UsageError(
             f"n_neighbors: found {shift.n_neighbors} with {n_rows} images, expected fewer "
             "neighbors than images"
         )
+    if n_clusters is not None:
+        check_n_clusters(n_clusters, known, n_rows)
+    else:
+        known_classes(known, settings.min_clusters, settings.max_clusters)

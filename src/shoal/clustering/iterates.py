@@ -4,6 +4,7 @@ Shapes: N images, D columns, k neighbors.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -29,27 +30,22 @@ APART = 1e-4
 """Rows with a cosine below 1 minus this are 0.014 apart: far more than rounding can cause."""
 
 
+@dataclass(frozen=True, eq=False)
 class Iterate:
-    """Embeddings after some shifts: unit rows `points` (N, D) and their nearest `neighbors` (N, k).
+    """Embeddings after some shifts."""
 
-    Ward's `tree` is grown on first use, from the `lists` (N, l) of neighbors. Each row is a sum of
-    `n_added` rows.
-    """
-
-    def __init__(
-        self, points: Tensor, neighbors: Neighbors, lists: Neighbors, n_added: int
-    ) -> None:
-        self.points = points
-        self.neighbors = neighbors
-        self._lists = lists
-        self._n_added = n_added
+    points: Tensor
+    """(N, D) unit rows, each a sum of `n_added` rows."""
+    neighbors: Neighbors
+    """Their nearest neighbors (N, k)."""
+    lists: Neighbors
+    """As many as help to grow the tree (N, l)."""
+    n_added: int
 
     @cached_property
     def tree(self) -> Tree:
         """Ward's tree of the points."""
-        lists = self._lists
-        del self._lists  # frees memory
-        return unit_tree(self.points, neighbors=lists, n_added=self._n_added)
+        return unit_tree(self.points, neighbors=self.lists, n_added=self.n_added)
 
     def has_distinct(self, n_rows: int) -> bool:
         """Return whether at least `n_rows` rows differ beyond rounding."""

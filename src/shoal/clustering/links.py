@@ -117,17 +117,11 @@ def linked_clusters(
 
 
 def _label_copies(points: Tensor, labels: Ints) -> Ints:
-    """Return labels (N,), 0 … C-1, in which copies of a labeled row share its label.
-
-    Copies with different labels have none: a split between them would depend on the order of rows.
-    """
-    _, group = equal_rows(points)
-    group_of = group.cpu().numpy()  # (N,)
-    labeled = np.flatnonzero(labels != UNLABELED)
-    lowest = np.full(len(group_of), len(labels))
-    highest = np.full(len(group_of), UNLABELED)
-    np.minimum.at(lowest, group_of[labeled], labels[labeled])
-    np.maximum.at(highest, group_of[labeled], labels[labeled])
-    shared = np.where(lowest == highest, highest, UNLABELED)[group_of]
+    """Return labels (N,), 0 … C-1, in which unlabeled copies of a labeled row have its label, the
+    highest of several."""
+    group = equal_rows(points)[1].cpu().numpy()  # (N,)
+    highest = np.full(len(group), UNLABELED)
+    np.maximum.at(highest, group, labels)
+    shared = np.where(labels == UNLABELED, highest[group], labels)
     classes: Ints = np.searchsorted(np.unique(shared[shared != UNLABELED]), shared)
     return np.where(shared == UNLABELED, UNLABELED, classes)

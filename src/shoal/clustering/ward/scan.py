@@ -13,6 +13,8 @@ are scanned depends on the lists, so the processes agree on them.
 Shapes: M clusters, R rows per block, C columns per block, k entries per list.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -62,33 +64,26 @@ CHUNK_ROWS = {"cpu": 1 << 10, "cuda": 1 << 16}
 """Largest number of rows whose lists are updated together."""
 
 
+@dataclass(eq=False)
 class Clusters:
     """The clusters, the nearest of each and, unless they are few, its list; `points` are the
     centroids in the first of `precisions`, `nodes` (M,) their nodes in the tree."""
 
-    def __init__(
-        self,
-        geometry: Geometry,
-        nodes: Tensor,
-        precisions: tuple[Precision, ...],
-        margins: Margins,
-        lists: Lists,
-        memory: int,
-        workers: Workers,
-        is_shared: bool = False,
-    ) -> None:
-        self.geometry = geometry
-        self.nodes = nodes
-        self.precisions = precisions
-        self.margins = margins
-        self.lists = lists
-        self.memory = memory
-        self.workers = workers
-        self.is_shared = is_shared
+    geometry: Geometry
+    nodes: Tensor
+    precisions: tuple[Precision, ...]
+    margins: Margins
+    lists: Lists
+    memory: int
+    workers: Workers
+    is_shared: bool = False
+
+    def __post_init__(self) -> None:
+        geometry = self.geometry
         # D at which each cluster was made
         self.heights = torch.zeros_like(geometry.sizes)
         self.n_live = len(geometry.sizes)
-        self.k = lists.index.shape[1]
+        self.k = self.lists.index.shape[1]
         device = geometry.sizes.device
         self.chunk_rows = CHUNK_ROWS[device.type]
         self.scratch = Scratch(device)
