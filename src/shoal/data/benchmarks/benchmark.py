@@ -52,21 +52,17 @@ def read_benchmark(name: str, root: Location, *, part: Part = "train", seed: int
     """
     if part not in PARTS:
         raise UnknownName("part", part, PARTS)
-    title = get_facts(name).title
     folder = check_folder(root)
     split = load_split(name)
     layout, home, missing = find_layout(name, folder, part)
+    if not missing:
+        official = read_images(layout, home, part, split)
+        missing = [*official.absent]
     if missing:
         raise DataError(
-            f"{folder}: the {part} part of {title} is not complete ({layout.words}); missing: "
-            f"{', '.join(missing)}; `shoal datasets verify {name} {folder}` says where to get it"
-        )
-    official = read_images(layout, home, part, split)
-    if official.absent:
-        raise DataError(
-            f"{folder}: {len(official.absent):,} files or classes of {title} are missing "
-            f"({first_few(official.absent)}); `shoal datasets verify {name} {folder}` lists them "
-            "all"
+            f"{folder}: {len(missing):,} files of the {part} part of {get_facts(name).title} are "
+            f"missing ({layout.words}): {first_few(missing)}; `shoal datasets verify {name} "
+            f"{folder}` lists them all, and where to get them"
         )
     return build(name, official, split, part, seed)
 

@@ -81,9 +81,10 @@ class NoneReadable(DataError):
     """No image of a collection can be decoded; `skipped` has the reasons."""
 
     def __init__(self, skipped: tuple[Skipped, ...]) -> None:
-        reasons = Counter(image.reason for image in skipped).most_common(3)
-        listed = "; ".join(f"{reason} ({count:,})" for reason, count in reasons)
-        super().__init__(f"none of the {len(skipped):,} images can be decoded: {listed}")
+        reasons, _ = zip(*Counter(image.reason for image in skipped).most_common(3), strict=True)
+        super().__init__(
+            f"none of the {len(skipped):,} images can be decoded: {'; '.join(reasons)}"
+        )
         self.skipped = skipped
 
 

@@ -206,11 +206,11 @@ def _stack_lists(column: "ChunkedArray", where: str) -> Array:
     import pyarrow.compute
 
     lists = column.combine_chunks()
-    if not hasattr(lists, "flatten") or pyarrow.types.is_struct(lists.type):
-        raise DataError(f"{where}: found {lists.type}, expected a list of numbers per row")
-    lengths = pyarrow.compute.list_value_length(lists).unique().to_pylist()
+    lengths: list[int | None] = []
+    if hasattr(lists, "flatten") and not pyarrow.types.is_struct(lists.type):
+        lengths = pyarrow.compute.list_value_length(lists).unique().to_pylist()
     if len(lengths) != 1 or None in lengths:  # None: no list
-        raise DataError(f"{where}: found rows of {lengths[:5]} numbers, expected the same length")
+        raise DataError(f"{where}: found {lists.type}, expected lists of the same length")
     stacked: Array = lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), -1)
     return stacked
 

@@ -7,10 +7,11 @@ come from a table, from metadata next to the images, or from the names of their 
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import cast
 
 import numpy as np
 
@@ -173,13 +174,12 @@ def _read_table(table: Table, labels: Labels, options: ReadOptions) -> Collectio
 
 def _read_list(source: Source, labels: Labels, options: ReadOptions) -> Collection:
     """Read a list of paths, or images in memory."""
-    is_list = isinstance(source, Sized) and not isinstance(source, Mapping | bytes)
-    if not is_list or not isinstance(source, Iterable):
+    if not hasattr(source, "__len__") or isinstance(source, Mapping | bytes):
         raise UsageError(
             f"images: found {type(source).__name__}, expected a folder, a table, or a list of "
             "images or paths; or use --labeled and --unlabeled"
         )
-    items = list(source)
+    items = list(cast("Iterable[object]", source))
     cells: Sequence[object] = [None] * len(items)
     if labels is not None and labels is not False:
         cells = np.asarray(labels, dtype=object).tolist()
@@ -313,7 +313,8 @@ def _read_listed(listing: Listing, labels: Labels, options: ReadOptions) -> Coll
     _refuse_columns(options)
     if labels is False:
         return _build(listing, {}, "a folder without labels")
-    return _read_folder_names(listing, _folder_level(labels) or 1)
+    level = FOLDERS.fullmatch(str(labels))
+    return _read_folder_names(listing, int((level and level[1]) or 1))
 
 
 def _replace_by_boxes(listing: Listing, options: ReadOptions) -> None:
@@ -323,23 +324,19 @@ def _replace_by_boxes(listing: Listing, options: ReadOptions) -> None:
 
 def _is_table(labels: Labels) -> bool:
     """Return whether labels are given as a table, data frame or mapping."""
-    return labels is not None and labels is not False and _folder_level(labels) is None
-
-
-def _folder_level(labels: Labels) -> int | None:
-    """Return the level that 'folders' or 'folders:2' names; None for other labels."""
-    words = FOLDERS.fullmatch(str(labels)) if isinstance(labels, str | Path) else None
-    return None if words is None else int(words[1] or 1)
+    if isinstance(labels, str | Path):
+        return FOLDERS.fullmatch(str(labels)) is None
+    return labels is not None and labels is not False
 
 
 def _label_table(labels: Labels) -> Table:
-    if is_frame(labels):
-        return as_table(labels)
     if isinstance(labels, Mapping):
         columns = {"path": list(labels), "label": list(labels.values())}
         return Table("the mapping", None, columns, range(len(labels)), unit="entry")
     if isinstance(labels, str | os.PathLike):
         return read_table(labels)
+    if is_frame(labels):
+        return as_table(labels)
     raise UsageError(
         f"labels: found {type(labels).__name__}, expected a table, a data frame or a mapping of "
         "paths to labels"

@@ -246,6 +246,16 @@ def location_finder(where: str) -> Callable[[str], str]:
     Shards are listed once, at the first call.
     """
 
+    if not is_shards(where):
+
+        def find_below(name: str) -> str:
+            inside = posixpath.normpath(name)
+            if why_unfit(inside) is not None:
+                raise DataError("the path leads out of the collection")
+            return f"{where.removesuffix('/')}/{inside}"
+
+        return find_below
+
     @cache
     def locations() -> dict[str, str]:
         listing = read_shards(where, allow_missing=True)
@@ -257,13 +267,7 @@ def location_finder(where: str) -> Callable[[str], str]:
             raise DataError(f"the image is no longer in {where}")
         return locations()[name]
 
-    def find_below(name: str) -> str:
-        inside = posixpath.normpath(name)
-        if why_unfit(inside) is not None:
-            raise DataError("the path leads out of the collection")
-        return f"{where.removesuffix('/')}/{inside}"
-
-    return find_in_shards if is_shards(where) else find_below
+    return find_in_shards
 
 
 # Parquet
@@ -324,14 +328,16 @@ def _index_parquet(
 def _image_column(schema: "Schema", chosen: str | None) -> str | None:
     """Return the column of images: the chosen one, an accepted name, or the only struct."""
     structs: list[str] = [column.name for column in schema if _is_image_struct(column.type)]
-    binary = [column.name for column in schema if str(column.type) in ("binary", "large_binary")]
-    usable = structs + [name for name in binary if name in IMAGE_COLUMNS]
-    names: tuple[str, ...] = IMAGE_COLUMNS
+    usable = set(structs)
+    for column in schema:
+        if column.name in IMAGE_COLUMNS and str(column.type) in ("binary", "large_binary"):
+            usable.add(column.name)
     if chosen is not None:
-        names = (chosen,)
-    elif len(structs) == 1:
-        names = (*IMAGE_COLUMNS, structs[0])
-    return next((name for name in names if name in usable), None)
+        return chosen if chosen in usable else None
+    found = [name for name in IMAGE_COLUMNS if name in usable]
+    if not found and len(structs) == 1:
+        found = structs
+    return next(iter(found), None)
 
 
 def _is_image_struct(kind: "DataType") -> bool:
