@@ -149,7 +149,7 @@ def measure_refined(file: Path, seed: int) -> Iterator[tuple[float, float]]:
             rest = ~curator.is_decided & ~is_given
             refined = Refinement.open(run.path).collection(collection)
             result = frozen_result(frozen_representation(x), refined, settings)
-            found = result.named.categories
+            found = result.categories
             yield (
                 100 * is_correct(truth, curator.categories)[rest].mean(),
                 100 * is_correct(truth, found)[rest].mean(),

@@ -33,6 +33,7 @@ from shoal.data.collection import Collection
 from shoal.data.readers import read_collection
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.frozen_result import frozen_result
+from shoal.discovery.results import write_result
 from shoal.discovery.run_job import collection_checksum
 from shoal.methods.clusters import Representation
 from shoal.review.review import Review
@@ -75,7 +76,7 @@ def frozen_run(
         folders=[],
         fingerprint=collection_checksum(collection),
     )
-    result.write(run, settings)
+    write_result(run, result, settings)
     run.finish()
     return run
 

@@ -15,7 +15,7 @@ from shoal.clustering.inference import infer
 from shoal.clustering.sums import unit_points
 from shoal.data.readers.embeddings import Embeddings
 from shoal.discovery.named_categories import (
-    NamedCategories,
+    Result,
     assignment_rows,
     category_rows,
     name_categories,
@@ -29,9 +29,10 @@ POINTS = torch.stack([ANGLES.cos(), ANGLES.sin()], dim=1)
 
 
 @pytest.fixture
-def found() -> NamedCategories:
+def found() -> Result:
     categories = np.array([0, 0, 0, 2, 2, 3])
-    return NamedCategories(
+    return Result(
+        discovery=Discovery(clusters=categories, n_clusters=3, embeddings=POINTS.numpy()),
         names=tuple("abcdef"),
         labels=np.array([0, -1, -1, -1, 1, -1]),
         categories=categories,
@@ -46,21 +47,21 @@ def found() -> NamedCategories:
 COUNTS = "Found 3 categories: 1 of 2 known, 2 novel. 1 image is uncertain."
 
 
-def write(found: NamedCategories, folder: Path, points: torch.Tensor = POINTS) -> Run:
+def write(found: Result, folder: Path, points: torch.Tensor = POINTS) -> Run:
     run = Run.create(folder)
     run.write_assignments(assignment_rows(found))
-    run.write_categories(category_rows(found, points.numpy()))
+    run.write_categories(category_rows(found))
     return run
 
 
 def test_the_summary_counts_nonempty_categories_and_uncertain_images(
-    found: NamedCategories, tmp_path: Path
+    found: Result, tmp_path: Path
 ) -> None:
     assert summarize_run(write(found, tmp_path / "run")) == COUNTS
 
 
 def test_every_image_has_a_row_with_its_label_and_category(
-    found: NamedCategories,
+    found: Result,
 ) -> None:
     rows = [*assignment_rows(found)]
     assert [row.path for row in rows] == list("abcdef")
@@ -72,9 +73,9 @@ def test_every_image_has_a_row_with_its_label_and_category(
 
 
 def test_every_category_has_a_row_with_its_most_typical_images(
-    found: NamedCategories,
+    found: Result,
 ) -> None:
-    rows = category_rows(found, POINTS.numpy())
+    rows = category_rows(found)
     assert [row.category_id for row in rows] == [0, 1, 2, 3]
     assert [row.size for row in rows] == [3, 0, 2, 1]
     assert [row.n_labeled for row in rows] == [1, 0, 1, 0]

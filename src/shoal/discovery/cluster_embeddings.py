@@ -76,6 +76,6 @@ def cluster_embeddings(
         discovery = as_discovery(inference, points)
         report_doubts(discovery, labels, reporter)
         named = name_categories(discovery, embeddings, shift.n_neighbors)
-        write_categories(run, named, discovery, shift)
+        write_categories(run, named, shift)
         run.finish()
     return run

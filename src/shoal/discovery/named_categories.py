@@ -5,7 +5,8 @@ Shapes: N images, D columns, K categories of which the first C are known.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,11 @@ N_EXEMPLARS = 5
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class NamedCategories:
-    """The categories of a collection."""
+class Result:
+    """The clusters of a collection as named categories, found with the frozen or the trained
+    encoder."""
 
+    discovery: Discovery
     names: Sequence[str]
     """(N,) the images."""
     labels: Ints
@@ -57,6 +60,14 @@ class NamedCategories:
     """(K,) the id of each category: its position, unless a review added or removed categories."""
     calibration: Calibration | None = None
     """The calibration of the confidence in `members`."""
+    name: str = ""
+    """'frozen' or 'trained', for a result of images."""
+    trained_in: Path | None = None
+    """The folder with the networks and metrics of a trained result."""
+    model: dict[str, Any] = field(default_factory=dict)
+    """The content of its model.json: the number of trained blocks, None for the one in the
+    encoder's catalog entry; the weight of the frozen embeddings in the blend; the shape of the
+    task."""
 
 
 def name_categories(
@@ -67,7 +78,7 @@ def name_categories(
     unseen: Ints | None = None,
     fallback: Calibration | None = None,
     frozen: Tensor | None = None,
-) -> NamedCategories:
+) -> Result:
     """Turn clusters into categories: the known classes in their order, then novel ones by size.
 
     Parameters
@@ -112,7 +123,8 @@ def name_categories(
     # An image in a part that may be another category is less likely to be correct.
     is_doubted = mixtures.is_apart & (labels == UNLABELED)
     confidence = confidence * np.where(is_doubted, 1 - mixtures.probability[categories], 1.0)
-    return NamedCategories(
+    return Result(
+        discovery=discovery,
         names=images.names,
         labels=labels,
         categories=categories,
@@ -153,12 +165,11 @@ def _neighbors(discovery: Discovery, n_neighbors: int) -> tuple[Tensor, Neighbor
     return points, Neighbors(found.indices.cpu(), found.similarities.cpu())
 
 
-def write_categories(
-    run: Run, named: NamedCategories, discovery: Discovery, shift: ShiftSettings
-) -> None:
+def write_categories(run: Run, named: Result, shift: ShiftSettings) -> None:
     """Write the tables, embeddings, tree, estimate of K, calibration and shifts of a run."""
+    discovery = named.discovery
     run.write_assignments(assignment_rows(named))
-    run.write_categories(category_rows(named, discovery.embeddings))
+    run.write_categories(category_rows(named))
     run.write_array("embeddings", discovery.embeddings)
     for name, array in (("shifted", discovery.shifted), ("tree", discovery.linkage)):
         if array is not None:
@@ -209,7 +220,7 @@ def _estimate(discovery: Discovery) -> dict[str, Any]:
     return content
 
 
-def assignment_rows(named: NamedCategories) -> Iterator[Assignment]:
+def assignment_rows(named: Result) -> Iterator[Assignment]:
     """Yield a row per image."""
     members = named.members
     is_marked = named.mixtures.probability >= MIXED_FROM
@@ -231,12 +242,14 @@ def assignment_rows(named: NamedCategories) -> Iterator[Assignment]:
         )
 
 
-def category_rows(named: NamedCategories, embeddings: Floats) -> list[Category]:
+def category_rows(named: Result) -> list[Category]:
     """Return a row per category, known ones first, including those without images."""
     members = [np.flatnonzero(named.categories == at) for at in range(len(named.classes))]
     with_images = [at for at, rows in enumerate(members) if len(rows)]
     tree = CategoryTree.of_members(
-        [named.classes[at] for at in with_images], [members[at] for at in with_images], embeddings
+        [named.classes[at] for at in with_images],
+        [members[at] for at in with_images],
+        named.discovery.embeddings,
     )
     parents = tree.parent_names
     return [
@@ -245,7 +258,7 @@ def category_rows(named: NamedCategories, embeddings: Floats) -> list[Category]:
     ]
 
 
-def _category_row(named: NamedCategories, category: int, rows: Ints, parent: str) -> Category:
+def _category_row(named: Result, category: int, rows: Ints, parent: str) -> Category:
     members = named.members
     typical = sorted(rows.tolist(), key=lambda row: (-members.typicality[row], named.names[row]))
     # For a novel category: the known category that is nearest to most of its images.
@@ -275,5 +288,5 @@ def _mean(values: Floats) -> float:
     return math.fsum(values) / len(values)
 
 
-def _name(named: NamedCategories, category: int) -> str:
+def _name(named: Result, category: int) -> str:
     return "" if category == UNLABELED else named.classes[category]

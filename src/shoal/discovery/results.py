@@ -6,7 +6,7 @@ the run itself, and the other one a run inside it.
 Shapes: N images, D columns.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from shoal.clustering.calibration import UNCHECKED_CONFIDENCE
 from shoal.data.collection import Collection
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import Job
-from shoal.discovery.named_categories import NamedCategories, name_categories, write_categories
+from shoal.discovery.named_categories import Result, name_categories, write_categories
 from shoal.files import make_folder, write_text
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
@@ -35,48 +35,34 @@ UNCHECKED = (
 )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Result:
-    """The categories found with the frozen or the trained encoder; only the trained result has the
-    last two fields."""
+def write_result(run: Run, result: Result, settings: DiscoverySettings) -> None:
+    """Write the tables and arrays of a run and, of a trained result, networks and metrics."""
+    write_categories(run, result, settings.shift)
+    if result.trained_in is None:
+        return
+    trained = Run(result.trained_in)
+    trained.copy_model(run)
+    model = dict(result.model)
+    if result.discovery.predicted is not None:
+        model["classifier"] = classifier_categories(result, result.discovery.predicted)
+    run.write_json("model", model)
+    if trained.path != run.path:
+        trained.share("metrics.jsonl", run)
 
-    name: str
-    """'frozen' or 'trained'."""
-    discovery: Discovery
-    named: NamedCategories
-    trained_in: Path | None = None
-    """The folder with the networks and metrics."""
-    model: dict[str, Any] = field(default_factory=dict)
-    """The content of model.json: the number of trained blocks, None for the one in the encoder's
-    catalog entry; the weight of the frozen embeddings in the blend; the shape of the task."""
 
-    def write(self, run: Run, settings: DiscoverySettings) -> None:
-        """Write the tables and arrays of a run and, of a trained result, networks and metrics."""
-        write_categories(run, self.named, self.discovery, settings.shift)
-        if self.trained_in is None:
-            return
-        trained = Run(self.trained_in)
-        trained.copy_model(run)
-        model = dict(self.model)
-        if self.discovery.predicted is not None:
-            model["classifier"] = self._classifier_categories(self.discovery.predicted)
-        run.write_json("model", model)
-        if trained.path != run.path:
-            trained.share("metrics.jsonl", run)
-
-    def _classifier_categories(self, predicted: Ints) -> list[int]:
-        """Return for each output of the model's classifier the category id of most of its images,
-        -1 for an output without any."""
-        is_free = self.named.labels == UNLABELED
-        # A label may override a prediction, so labeled images count only if there are no others.
-        counts = is_free | ~np.isin(predicted, predicted[is_free])
-        both = np.stack([predicted, self.named.categories])[:, counts]
-        pairs, sizes = np.unique(both, axis=1, return_counts=True)
-        pairs = pairs[:, np.argsort(sizes, kind="stable")]  # the largest of an output comes last
-        categories = np.full(int(predicted.max()) + 1, UNLABELED)
-        categories[pairs[0]] = np.asarray(self.named.ids)[pairs[1]]
-        ids: list[int] = categories.tolist()
-        return ids
+def classifier_categories(result: Result, predicted: Ints) -> list[int]:
+    """Return for each output of the model's classifier, of which `predicted` (N,) has one per
+    image, the category id of most of its images; -1 for an output without any."""
+    is_free = result.labels == UNLABELED
+    # A label may override a prediction, so labeled images count only if there are no others.
+    counts = is_free | ~np.isin(predicted, predicted[is_free])
+    both = np.stack([predicted, result.categories])[:, counts]
+    pairs, sizes = np.unique(both, axis=1, return_counts=True)
+    pairs = pairs[:, np.argsort(sizes, kind="stable")]  # the largest of an output comes last
+    categories = np.full(int(predicted.max()) + 1, UNLABELED)
+    categories[pairs[0]] = np.asarray(result.ids)[pairs[1]]
+    ids: list[int] = categories.tolist()
+    return ids
 
 
 def cluster(
@@ -102,8 +88,8 @@ def make_result(
     **calibration: Any,
 ) -> Result:
     """Turn clusters into named categories; `calibration` are options of `name_categories`."""
-    named = name_categories(discovery, collection, settings.shift.n_neighbors, **calibration)
-    return Result(name=name, discovery=discovery, named=named)
+    result = name_categories(discovery, collection, settings.shift.n_neighbors, **calibration)
+    return replace(result, name=name)
 
 
 def write_result_run(
@@ -118,11 +104,11 @@ def write_result_run(
     names = ("device", "command", "root", "folders", "encoder", "fingerprint")
     config = replace(settings, train=result.name == TRAINED)
     other.start(config, seed=settings.seed, **{name: origin[name] for name in names})
-    result.write(other, settings)
+    write_result(other, result, settings)
     for part in (THUMBNAILS, "skipped.csv"):
         if run.has(part):
             run.share(part, other)
-    labels = result.named.labels
+    labels = result.labels
     n_labeled = int((labels != UNLABELED).sum())
     other.finish(result=result.name, n_images=len(labels), n_labeled=n_labeled, **more)
     write_report(other)
@@ -139,7 +125,7 @@ def write_results(job: Job, result: Result, other: Result | None) -> None:
     trained = Run(run.path / TRAINED)
     if trained.has("provenance.json") and (other is None or other.name != TRAINED):
         trained.abandon()
-    result.write(run, job.settings)
+    write_result(run, result, job.settings)
     if result.name == FROZEN and job.settings.is_trained:
         Run(run.path / FROZEN).abandon()  # it is the run itself now
     if other is not None:

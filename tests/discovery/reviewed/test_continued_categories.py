@@ -47,7 +47,7 @@ def computed(images: Collection, **changes: Any) -> tuple[list[int], dict[str, o
     result = frozen_result(frozen, images, choose_settings(train=False, changes=few, **changes))
     assert result.name == FROZEN
     found = result.discovery
-    return [result.named.ids[at] for at in result.named.categories], {
+    return [result.ids[at] for at in result.categories], {
         "k": found.n_clusters,
         "by": found.n_clusters_source,
     }

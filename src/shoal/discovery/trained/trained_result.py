@@ -5,10 +5,11 @@ trained result. With too few known categories to hold any out, it is trained onl
 for it.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import torch
 
+from shoal.arrays import Ints
 from shoal.clustering.blend import FROZEN_WEIGHT, blend
 from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
@@ -97,10 +98,7 @@ def train_and_choose(job: Job, images: EmbeddedImages, frozen: Result) -> Result
             if learned is None:
                 job.reporter.report(KEEPING_FROZEN)
                 return frozen, None
-            trained = _Trained(
-                job=job, images=images, frozen=frozen, held_out=held_out, learned=learned
-            )
-            return trained.choose(training, evaluation)
+            return _choose(job, images, frozen, held_out, training, learned, evaluation)
         except TooFewDistinct as error:
             job.reporter.report(
                 f"{NOTE}the trained embeddings cannot be clustered ({error}). {KEEPING_FROZEN}"
@@ -134,123 +132,132 @@ def reason_not_to_train(settings: DiscoverySettings, evaluation: Evaluation | No
     return ""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Trained:
-    """What a training of a job has learned, to be clustered and compared with the frozen result."""
+def _choose(
+    job: Job,
+    images: EmbeddedImages,
+    frozen: Result,
+    held_out: HeldOut,
+    training: Training,
+    learned: Representation,
+    evaluation: Evaluation | None,
+) -> Results:
+    """Cluster the trained embeddings; held-out labels choose between the results.
 
-    job: Job
-    images: EmbeddedImages
-    frozen: Result
-    held_out: HeldOut
-    learned: Representation
+    Without held-out categories the trained result is used if training is done.
+    """
+    is_requested = job.settings.hidden_share == 0  # by --result trained, --protocol or --set
+    is_used = is_requested or learned.is_done
+    weight = 0.0
+    # Learned attention fits one embedding only.
+    has_blend = learned.predicted is None and job.settings.shift.aggregation != "attention"
+    if not is_requested and has_blend:
+        weight = FROZEN_WEIGHT
+    n_shifts = None
+    if evaluation is not None:
+        choice = evaluation.compare(learned.embeddings, learned.predicted)
+        job.run.write_json("choice", choice.to_dict() | {"epochs": learned.epoch})
+        job.reporter.report(choice.in_words())
+        if choice.trained is None:
+            return frozen, None
+        is_used = choice.is_significant
+        n_shifts = choice.trained.n_shifts
+    elif not is_requested:
+        # Check before blending: blended with frozen embeddings, collapsed ones look distinct.
+        if is_collapsed(learned.embeddings):
+            job.reporter.report(KEEPING_FROZEN)
+            return frozen, None
+        check_distinct(unit_tree(learned.embeddings), frozen.discovery.n_clusters)
+        if not learned.is_done:
+            job.reporter.report(
+                f"No labels are held out to evaluate unfinished training. {KEEPING_FROZEN}"
+            )
+    with job.reporter.progress(CLUSTERING):
+        if is_requested:
+            discovery = _cluster_alone(job, images, frozen.discovery, learned, held_out.validation)
+        else:
+            discovery = _cluster_blend(job, images, frozen.discovery, learned, weight, n_shifts)
+    result = make_result(
+        TRAINED,
+        discovery,
+        images.collection,
+        job.settings,
+        unseen=held_out.rows,
+        fallback=frozen.calibration,
+        frozen=images.frozen.embeddings.cpu(),
+    )
+    result = with_networks(result, training, learned, weight)
+    if is_used:
+        return result, frozen
+    return frozen, result
 
-    def choose(self, training: Training, evaluation: Evaluation | None) -> Results:
-        """Cluster the trained embeddings; held-out labels choose between the results.
 
-        Without held-out categories the trained result is used if training is done.
-        """
-        job = self.job
-        learned = self.learned
-        is_requested = job.settings.hidden_share == 0  # by --result trained, --protocol or --set
-        is_used = is_requested or learned.is_done
-        weight = 0.0
-        # Learned attention fits one embedding only.
-        has_blend = learned.predicted is None and job.settings.shift.aggregation != "attention"
-        if not is_requested and has_blend:
-            weight = FROZEN_WEIGHT
-        n_shifts = None
-        if evaluation is not None:
-            choice = evaluation.compare(learned.embeddings, learned.predicted)
-            job.run.write_json("choice", choice.to_dict() | {"epochs": learned.epoch})
-            job.reporter.report(choice.in_words())
-            if choice.trained is None:
-                return self.frozen, None
-            is_used = choice.is_significant
-            n_shifts = choice.trained.n_shifts
-        elif not is_requested:
-            # Check before blending: blended with frozen embeddings, collapsed ones look distinct.
-            if is_collapsed(learned.embeddings):
-                job.reporter.report(KEEPING_FROZEN)
-                return self.frozen, None
-            check_distinct(unit_tree(learned.embeddings), self.frozen.discovery.n_clusters)
-            if not learned.is_done:
-                job.reporter.report(
-                    f"No labels are held out to evaluate unfinished training. {KEEPING_FROZEN}"
-                )
-        with job.reporter.progress(CLUSTERING):
-            if is_requested:
-                discovery = self._cluster_alone()
-            else:
-                discovery = self._cluster_blend(weight, n_shifts)
-        result = make_result(
-            TRAINED,
-            discovery,
-            self.images.collection,
-            job.settings,
-            unseen=self.held_out.rows,
-            fallback=self.frozen.named.calibration,
-            frozen=self.images.frozen.embeddings.cpu(),
-        )
-        result = with_networks(result, training, learned, weight)
-        if is_used:
-            return result, self.frozen
-        return self.frozen, result
+def _cluster_blend(
+    job: Job,
+    images: EmbeddedImages,
+    first: Discovery,
+    learned: Representation,
+    weight: float,
+    n_shifts: int | None,
+) -> Discovery:
+    """Cluster a blend of frozen and trained embeddings, with the frozen result's K and linkage.
 
-    def _cluster_blend(self, weight: float, n_shifts: int | None) -> Discovery:
-        """Cluster a blend of frozen and trained embeddings, with the frozen result's K and linkage.
+    If `n_shifts` is None, labels choose the number of shifts.
+    """
+    frozen = images.frozen
+    n_frozen = 0
+    if weight > 0:
+        n_frozen = frozen.embeddings.shape[1]
+    both = replace(
+        learned,
+        n_frozen=n_frozen,
+        embeddings=blend(frozen.embeddings, learned.embeddings, weight),
+        embed=lambda pixels: blend(frozen.embed(pixels), learned.embed(pixels), weight),
+        n_shifts=n_shifts,
+        linkage_method=first.linkage_method,
+    )
+    return _cluster_with_k_of(first, job, images, both)
 
-        If `n_shifts` is None, labels choose the number of shifts.
-        """
-        frozen = self.images.frozen
-        learned = self.learned
-        n_frozen = 0
-        if weight > 0:
-            n_frozen = frozen.embeddings.shape[1]
-        both = replace(
-            learned,
-            n_frozen=n_frozen,
-            embeddings=blend(frozen.embeddings, learned.embeddings, weight),
-            embed=lambda pixels: blend(frozen.embed(pixels), learned.embed(pixels), weight),
-            n_shifts=n_shifts,
-            linkage_method=self.frozen.discovery.linkage_method,
-        )
-        return self._cluster_with_frozen_k(both)
 
-    def _cluster_alone(self) -> Discovery:
-        """Cluster the trained embeddings alone, as the paper does.
+def _cluster_alone(
+    job: Job,
+    images: EmbeddedImages,
+    first: Discovery,
+    learned: Representation,
+    validation: Ints | None,
+) -> Discovery:
+    """Cluster the trained embeddings alone, as the paper does.
 
-        K is that of the frozen result: training pulls the labeled images of a category together, so
-        known categories no longer resemble novel ones and are a poor basis for an estimate. Only
-        the paper's rule estimates K on the trained embeddings of the validation images, except for
-        a method with a classifier, which needs K before training.
-        """
-        settings = self.job.settings
-        labels = self.images.collection.labels
-        validation = self.held_out.validation
-        # Labels cannot choose the linkage: training has seen them.
-        learned = replace(self.learned, linkage_method="ward")
-        inference = settings.method_settings.inference
-        needs_n_clusters = get_method(settings.method).needs_n_clusters
-        if settings.n_clusters is None and (needs_n_clusters or inference.rule != "paper"):
-            return self._cluster_with_frozen_k(learned)
-        discovery = cluster(learned, labels, settings)
-        has_source = discovery.estimate is not None or discovery.n_clusters_source
-        if has_source or settings.n_clusters is not None or validation is None:
-            return discovery
-        # Training estimated K on the validation images: compute that curve for estimate.json.
-        tree = unit_tree(torch.as_tensor(discovery.embeddings[validation]))
-        estimate = estimate_n_clusters(tree, labels[validation], rule=inference.rule)
-        clipped = estimate.clipped_to(inference.min_clusters, inference.max_clusters)
-        return replace(discovery, estimate=clipped)
+    K is that of the frozen result: training pulls the labeled images of a category together, so
+    known categories no longer resemble novel ones and are a poor basis for an estimate. Only
+    the paper's rule estimates K on the trained embeddings of the validation images, except for
+    a method with a classifier, which needs K before training.
+    """
+    settings = job.settings
+    labels = images.collection.labels
+    # Labels cannot choose the linkage: training has seen them.
+    learned = replace(learned, linkage_method="ward")
+    inference = settings.method_settings.inference
+    needs_n_clusters = get_method(settings.method).needs_n_clusters
+    if settings.n_clusters is None and (needs_n_clusters or inference.rule != "paper"):
+        return _cluster_with_k_of(first, job, images, learned)
+    discovery = cluster(learned, labels, settings)
+    has_source = discovery.estimate is not None or discovery.n_clusters_source
+    if has_source or settings.n_clusters is not None or validation is None:
+        return discovery
+    # Training estimated K on the validation images: compute that curve for estimate.json.
+    tree = unit_tree(torch.as_tensor(discovery.embeddings[validation]))
+    estimate = estimate_n_clusters(tree, labels[validation], rule=inference.rule)
+    clipped = estimate.clipped_to(inference.min_clusters, inference.max_clusters)
+    return replace(discovery, estimate=clipped)
 
-    def _cluster_with_frozen_k(self, learned: Representation) -> Discovery:
-        """Cluster with the frozen result's number of categories and its estimate."""
-        frozen = self.frozen.discovery
-        labels = self.images.collection.labels
-        discovery = cluster(learned, labels, self.job.settings, frozen.n_clusters)
-        return replace(
-            discovery, estimate=frozen.estimate, n_clusters_source=frozen.n_clusters_source
-        )
+
+def _cluster_with_k_of(
+    first: Discovery, job: Job, images: EmbeddedImages, learned: Representation
+) -> Discovery:
+    """Cluster with the number of categories and the estimate of the frozen result."""
+    labels = images.collection.labels
+    discovery = cluster(learned, labels, job.settings, first.n_clusters)
+    return replace(discovery, estimate=first.estimate, n_clusters_source=first.n_clusters_source)
 
 
 def with_networks(
