@@ -10,7 +10,7 @@ from shoal.server.search import Search
 def test_the_page_is_told_what_undo_will_undo(review: Review) -> None:
     review.act(verbs.decide, "flag", None, ["00.png"], by="bob")
     review.act(verbs.move, ["01.png"], "heron", by="bob")
-    assert page_data.changes(review, 0, "bob")["undo"] == "move 1 image from gull to heron"
+    assert page_data.changes(review, 0, "bob")["undo"] == "move 1 image (heron)"
 
 
 def test_what_was_rejected_in_an_earlier_review_is_not_offered_again(run: Run) -> None:

@@ -37,7 +37,7 @@ def test_an_action_is_on_the_disk_when_it_is_answered(server: Served, run: Run) 
     status, answer = server.act("confirm", rows=[0, 1, 6])
     assert status == 200
     assert (answer["seq"], answer["rows"], answer["status"]) == (1, [0, 1, 6], [1, 1, 1])
-    assert answer["undo"] == "confirm 3 images of gull, novel-001"
+    assert answer["undo"] == "confirm 3 images (gull, novel-001)"
     server.kill()
     state = Review(run).state
     assert state.status.tolist() == [1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0]
@@ -54,7 +54,7 @@ def test_many_images_are_decided_at_once(tmp_path: Path) -> None:
         status, answer = server.act("confirm", rows=rows)
         assert (status, answer["undo"]) == (
             200,
-            "confirm 1,099 images of gull, heron, novel-001, …",
+            "confirm 1,099 images (gull, heron, novel-001, …)",
         )
         assert (answer["rows"], set(answer["status"])) == (rows, {1})
         assert set(server.act("undo")[1]["status"]) == {0}
@@ -118,7 +118,7 @@ def test_a_window_hears_of_another_process(server: Served, run: Run) -> None:
     Review(run).act(verbs.rename, "gull", "tern", by="bob")
     listener.join(30)
     assert heard[0]["categories"][0]["name"] == "tern"
-    assert heard[0]["entries"][0]["words"] == "rename gull to tern"
+    assert heard[0]["entries"][0]["words"] == "rename (tern)"
 
 
 def test_a_log_that_somebody_damages_meanwhile_is_a_sentence(server: Served, run: Run) -> None:

@@ -99,7 +99,7 @@ def test_an_original_is_upright_and_never_lies_outside(run: Run, tmp_path: Path)
             }
         answer = {"error": "the original cannot be shown: the file does not exist"}
         assert (server.ask("/image/5")[0], json.loads(server.ask("/image/5")[1])) == (400, answer)
-    assert Originals(run, []).is_available
+    assert not Originals(run, []).missing
 
 
 OUTSIDE = ("../secret.png", "/etc/passwd", "a/../../secret.png")

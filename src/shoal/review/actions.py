@@ -4,8 +4,8 @@ Every line of the log is one JSON object with `seq` (0, 1, 2, …), `action`, `b
 `at` (ISO 8601, UTC). Actions of the review page also have `window`, a random name of the page. The
 first line, seq 0, describes the run. Images are given by path, categories by id.
 
-    start    n_images, result (checksum of paths, categories and assignments), categories:
-             a list of {category, name, is_novel, exemplars}, as found by the run
+    start    result (checksum of paths, categories and assignments), categories: a list of
+             {category, name, exemplars}, as found by the run
     confirm  groups: [{category, images}]    the images belong to the category they are in
     reject   groups: [{category, images}]    they do not; they now have no category (-1)
     flag     groups: [{category, images}]    a person is uncertain; category -1 for images without

@@ -125,10 +125,7 @@ def _actions_in_effect(
         missing.clear()
         try:
             action = parse_action(line["action"], line, find_rows)
-        except UsageError as error:
-            problems[seq] = [str(error)]
-            continue
-        except (KeyError, TypeError):
+        except (UsageError, KeyError, TypeError):
             problems[seq] = [UNREADABLE]
             continue
         if action.kind == "undo":

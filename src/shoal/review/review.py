@@ -141,7 +141,6 @@ def start_line(state: State, by: str) -> Line:
         {
             "category": category.category_id,
             "name": category.category,
-            "is_novel": category.is_novel,
             "exemplars": category.exemplars,
         }
         for category in state.found.values()
@@ -152,7 +151,6 @@ def start_line(state: State, by: str) -> Line:
         "by": by,
         "at": now(),
         "format": FORMAT,
-        "n_images": len(state),
         "result": state.checksum,
         "categories": categories,
     }

@@ -5,8 +5,7 @@ are gone. Confirmed and moved images have confidence 1; rejected images have cat
 confidence 0 and are not novel. All names, including given labels, follow renames and merges.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -32,6 +31,11 @@ from shoal.runs import (
 )
 
 N_EXEMPLARS = 5
+
+CREATED = Category(
+    category_id=NO_CATEGORY, category="", is_novel=True, size=0, n_labeled=0, confidence=0.0
+)
+"""What the run found out about a category that the review created: nothing."""
 
 NO_RECORD = Record("", is_novel=False)
 """The record of images without a category."""
@@ -153,44 +157,25 @@ def reviewed_categories(state: State) -> list[Category]:
     categories = []
     for number, record in ordered:
         rows = typical[state.category[typical] == number]
-        nearest = ""
-        similarity = float("nan")
-        if record.is_novel:
-            nearest, similarity = _nearest_known(state, rows.tolist())
-        mixed_probability = 0.0
-        parent = ""
-        if number in state.found:
-            mixed_probability = state.found[number].mixed_probability
-            parent = state.found[number].parent
+        found = state.found.get(number, CREATED)
+        mixed_probability = found.mixed_probability
         if mixed_probability >= MIXED_FROM and proposed_split(state, number) is None:
             mixed_probability = 0.0  # one of its two sides is empty after the review
         categories.append(
-            Category(
+            replace(
+                found,
                 category_id=number,
                 category=record.name,
                 is_novel=record.is_novel,
                 size=len(rows),
                 n_labeled=int(state.is_labeled[rows].sum()),
                 confidence=float(confidence[rows].mean()) if len(rows) else 0.0,
-                nearest_known=names.get(nearest, nearest),
-                nearest_known_similarity=similarity,
+                nearest_known=names.get(found.nearest_known, found.nearest_known),
                 exemplars=tuple(state.paths[row] for row in rows[:N_EXEMPLARS].tolist()),
                 mixed_probability=mixed_probability,
-                parent=parent,
             )
         )
     return categories
-
-
-def _nearest_known(state: State, rows: Sequence[int]) -> tuple[str, float]:
-    """Return the most frequent nearest known category of images, and their mean similarity."""
-    nearest = state.columns["nearest_known"]
-    votes = Counter(nearest[row] for row in rows if nearest[row])
-    if not votes:
-        return "", float("nan")
-    best = max(votes, key=lambda name: (votes[name], name))
-    similarity = state.columns["nearest_known_similarity"]
-    return best, float(np.mean([similarity[row] for row in rows if nearest[row] == best]))
 
 
 def _confidence(state: State) -> Floats:

@@ -142,7 +142,7 @@ class PageHandlers:
                 "read_only": self.access.is_read_only,
                 "has": {
                     "thumbnails": self.thumbnails.file.is_file(),
-                    "originals": self.originals.is_available,
+                    "originals": not self.originals.missing,
                 },
                 "originals_missing": self.originals.missing,
                 "categories": page_data.categories(self.review),

@@ -91,8 +91,6 @@ class Access:
 
         An IP address cannot be the name of another site, so every address is accepted.
         """
-        if self.is_loopback:
-            return name in ("localhost", "127.0.0.1", "::1", self.host)
         return _is_address(name) or name in self._names
 
     @cached_property

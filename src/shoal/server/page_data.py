@@ -3,11 +3,11 @@
 Shapes: N images. All numbers are little-endian.
 """
 
-from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 import numpy as np
 
+from shoal.arrays import Ints
 from shoal.boxes import split_name
 from shoal.review.actions import STATUSES, Action
 from shoal.review.parts import proposed_split
@@ -27,6 +27,9 @@ MAX_NAME = 80
 
 N_MIXED_SHOWN = 8
 """Images shown of the part of a mixed category that would leave."""
+
+VERBS = {"assign": "move", "create": "new category", "distinct": "mark as different"}
+"""How the page calls actions that it calls otherwise than the log."""
 
 CONFIDENCE_SCALE = 250
 """Confidence 1 in the bytes that the page receives."""
@@ -116,13 +119,10 @@ def changes(review: Review, since: int, by: str) -> dict[str, object]:
 
 def entry_fields(state: State, action: Action) -> dict[str, object]:
     """Return an action for the history on the page, with an image and a category to show it by."""
-    target = action
-    while target.of:
-        target = state.action(target.of)
-    categories = [target.category, *target.categories, *(group.category for group in target.groups)]
+    rows, categories = _subject(state, action)
     return {
-        "row": int(target.rows[0]) if len(target.rows) else -1,
-        "category": next((number for number in categories if number != NO_CATEGORY), NO_CATEGORY),
+        "row": int(rows[0]) if len(rows) else -1,
+        "category": categories[0] if categories else NO_CATEGORY,
         "seq": action.seq,
         "by": action.by,
         "at": action.at,
@@ -133,45 +133,26 @@ def entry_fields(state: State, action: Action) -> dict[str, object]:
 
 
 def describe(state: State, action: Action) -> str:
-    """Return a description of an action, with the current names of categories."""
-    kind = action.kind
-    images = count(len(action.rows), "image")
-    name = _name(state, action.category)
-    new_name = shown(action.name, MAX_NAME)
-    homes = _names(state, [group.category for group in action.groups])
-    match kind:
-        case "assign":
-            return f"move {images}{_origin(state, action)} to {name}"
-        case "create":
-            return f"new category {new_name} with {images}{_origin(state, action)}"
-        case "refuse":
-            return f"refuse {images} for {name}"
-        case "note":
-            about = images if len(action.rows) else name
-            return f"note on {about}: {shown(action.text, MAX_NAME) or 'none'}"
-        case "rename":
-            old = state.before[action.seq].records[action.category]
-            assert old is not None
-            return f"rename {shown(old.name, MAX_NAME)} to {new_name}"
-        case "merge":
-            return f"merge {_names(state, action.categories)} into {name}"
-        case "distinct":
-            return f"mark {_names(state, action.categories)} as different"
-        case "split":
-            return f"split {name} into {len(action.groups) + 1}"
-        case "undo" | "redo":
-            return f"{kind} action {action.of}, {describe(state, state.action(action.of))}"
-    return f"{kind} {images} of {homes}"
+    """Return a description of an action, such as 'move 2 images (gull)', with the current names of
+    the categories."""
+    rows, categories = _subject(state, action)
+    words = VERBS.get(action.kind, action.kind)
+    if action.of:
+        kind = state.action(action.of).kind
+        words += f" {VERBS.get(kind, kind)}"
+    if len(rows):
+        words += f" {count(len(rows), 'image')}"
+    names = [_name(state, number) for number in categories]
+    return f"{words} ({first_few(names, 3)})" if names else words
 
 
-def _origin(state: State, action: Action) -> str:
-    """Return a description of where moved images came from; some may have been there before."""
-    before = np.unique(state.before[action.seq].values[0]).tolist()
-    return f" from {_names(state, before)}" if before else ""
-
-
-def _names(state: State, numbers: Sequence[int]) -> str:
-    return first_few([_name(state, number) for number in numbers], 3)
+def _subject(state: State, action: Action) -> tuple[Ints, list[int]]:
+    """Return the images and the categories of an action, or of the one that it undoes or redoes."""
+    if action.of:
+        action = state.action(action.of)
+    groups = [group.category for group in action.groups]
+    numbers = dict.fromkeys([action.category, *action.categories, *groups])
+    return action.rows, [number for number in numbers if number != NO_CATEGORY]
 
 
 def _name(state: State, number: int) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.boxes import split_file, split_name
 from shoal.errors import DataError
-from shoal.runs import THUMBNAILS, Run
+from shoal.runs import Run
 from shoal.text import shown
 
 MAX_SIDE = 2048
@@ -29,12 +29,9 @@ SHARP_SIDES = (224, 640)
 
 QUALITY = 88
 
-N_CHECKED = 20
-"""Images that are looked up at the start to detect a wrong folder."""
-
 MOVED = "if they were moved, give their folder: `shoal review --images FOLDER`"
 NO_FILES = (
-    "the run was made from embeddings; give the folder of the images: `shoal review --images "
+    "the run was not made from image files; give the folder of the images: `shoal review --images "
     "FOLDER`"
 )
 
@@ -51,7 +48,6 @@ class Originals:
 
     def __init__(self, run: Run, paths: Sequence[str], images: Path | None = None) -> None:
         self.paths = paths
-        self._has_thumbnails = run.has(THUMBNAILS)
         self.get = lru_cache(maxsize=256)(self._get)
         self._zooming = threading.Lock()
         self.find: Callable[[str], str] | None = None
@@ -67,21 +63,14 @@ class Originals:
             self.root = Path(os.path.abspath(root))  # noqa: PTH100  (keeps symbolic links)
 
     @property
-    def is_available(self) -> bool:
-        """Whether there is a folder, or an address, which is not contacted."""
-        return self.find is not None or (self.root is not None and self.root.is_dir())
-
-    @property
     def missing(self) -> str:
-        """Why originals cannot be shown; empty if they can, or if only thumbnails exist."""
-        if self.find is not None:
+        """Why originals cannot be shown; empty if there is their folder, or an address, which is
+        not contacted."""
+        if self.find is not None or (self.root is not None and self.root.is_dir()):
             return ""
         if self.root is None:
-            return "" if self._has_thumbnails else NO_FILES
-        some = self.paths[:: max(1, len(self.paths) // N_CHECKED)]
-        if any(Path(split_file(f"{self.root}/{path}")[0]).is_file() for path in some):
-            return ""
-        return f"the images are not in {shown(str(self.root))}; {MOVED}"
+            return NO_FILES
+        return f"there is no folder {shown(str(self.root))}; {MOVED}"
 
     def file(self, row: int) -> Path:
         """Return the file of a row; refuse one outside the folder of the collection."""
