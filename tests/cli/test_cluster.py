@@ -137,23 +137,6 @@ def parts(run: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_dry_run_prints_counts_and_writes_nothing(file: Path, tmp_path: Path) -> None:
-    run = cluster(file, "--dry-run", "--out", tmp_path / "run")
-    assert run.exit_code == 0
-    assert run.stdout.startswith("60 embeddings of ")
-    found = json.loads(
-        cluster(file, "--dry-run", "--out", tmp_path / "run", "--n-clusters", "7", "--json").stdout
-    )
-    assert found["counted"] == run.stdout.strip()
-    assert (found["n_embeddings"], found["n_clusters"], found["out"]) == (
-        60,
-        7,
-        str(tmp_path / "run"),
-    )
-    assert found["n_labeled"] == sum(found["class_sizes"]) == 60 - found["n_unlabeled"]
-    assert not (tmp_path / "run").exists()
-
-
 def test_row_order_does_not_change_the_result(file: Path, points, tmp_path: Path) -> None:
     order = np.random.default_rng(1).permutation(60)
     with np.load(file) as found:
@@ -190,11 +173,10 @@ def test_a_finished_run_is_not_overwritten_unless_forced(file: Path, tmp_path: P
         ("--labels nowhere.csv", 3),
     ],
 )
-@pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["run", "dry run"])
 def test_user_errors_are_refused_before_anything_is_written(
-    file: Path, tmp_path: Path, flags: str, code: int, dry: list[str]
+    file: Path, tmp_path: Path, flags: str, code: int
 ) -> None:
-    run = cluster(file, "--out", tmp_path / "run", *flags.split(), *dry)
+    run = cluster(file, "--out", tmp_path / "run", *flags.split())
     assert (run.exit_code, run.stdout, run.stderr.count("error:")) == (code, "", 1)
     assert not (tmp_path / "run").exists()
 

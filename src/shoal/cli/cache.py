@@ -26,19 +26,14 @@ def cache(
     stores = list_stores()
     limit = max_bytes()
     total = sum(store.n_bytes for store in stores)
-    rows = [
-        {
-            "folder": str(store.folder),
-            "bytes": store.n_bytes,
-            "last_used": time.strftime("%Y-%m-%d", time.localtime(store.last_used)),
-        }
-        for store in stores
-    ]
     root = cache_folder()
-    lines = [
-        f"{store.n_bytes / 1e6:>9,.1f} MB  {row['last_used']}  {store.folder.relative_to(root)}"
-        for store, row in zip(stores, rows, strict=True)
-    ]
+    rows = []
+    lines = []
+    for store in stores:
+        day = time.strftime("%Y-%m-%d", time.localtime(store.last_used))
+        rows.append({"folder": str(store.folder), "bytes": store.n_bytes, "last_used": day})
+        name = store.folder.relative_to(root)
+        lines.append(f"{store.n_bytes / 1e6:>9,.1f} MB  {day}  {name}")
     lines.append(f"{total / 1e6:>9,.1f} MB  of {limit / 1e9:,.0f} GB in {root}")
     if clear:
         remove_stores(stores)

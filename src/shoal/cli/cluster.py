@@ -10,7 +10,6 @@ from shoal.cli.console import Json, command_line, log, reporter, result
 from shoal.cli.options import (
     AllowMissing,
     Device,
-    DryRun,
     Force,
     LabelColumn,
     NClusters,
@@ -51,7 +50,6 @@ def cluster(
     ] = None,
     device: Device = None,
     force: Force = False,
-    dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
     """Discover the categories of embeddings, e.g. `shoal cluster features.npz --labels labels.csv`.
@@ -79,35 +77,12 @@ def cluster(
                 label_column=label_column,
                 allow_missing=allow_missing,
             )
-        counted, *notes = points.describe().split("\n")
-        if not dry_run:
-            log(counted)
-        for line in notes:
-            log(line)
+        log(points.describe())
         settings = _settings(n_clusters, n_neighbors, alpha, rule, protocol)
         check_task(points.labels, settings.n_clusters, settings.inference)
-        target = out or Path("runs") / embeddings.stem
-        if dry_run:
-            n_labeled = int((points.labels >= 0).sum())
-            sizes = [int((points.labels == i).sum()) for i in range(len(points.classes))]
-            plan = {
-                "counted": counted,
-                "n_embeddings": len(points.names),
-                "n_columns": points.x.shape[1],
-                "n_labeled": n_labeled,
-                "n_unlabeled": len(points.names) - n_labeled,
-                "classes": list(points.classes),
-                "class_sizes": sizes,
-                "notes": list(points.notes),
-                "n_clusters": settings.n_clusters,
-                "out": str(target),
-            }
-            result(counted, plan, as_json=json)
-            log(f"nothing was written; without --dry-run, the run is written to {target}")
-            return
         run = cluster_embeddings(
             points,
-            target,
+            out or Path("runs") / embeddings.stem,
             settings,
             device=device,
             force=force,
@@ -142,21 +117,18 @@ def _settings(
     from shoal.methods.protocols import get_protocol
 
     defaults = get_protocol(protocol or "shoal")
-    chosen: dict[str, Any] = {
-        "rule": rule or defaults["inference.rule"],
-        "estimate_shifts": defaults["inference.estimate_shifts"],
-    }
-    shift = ShiftSettings(n_neighbors=n_neighbors, alpha=alpha)
+    chosen_rule: Any = rule or defaults["inference.rule"]
     number, limits = read_n_clusters(n_clusters)
     min_clusters, max_clusters = limits or (None, None)
     has_extensions = protocol in (None, "shoal")  # of Shoal, which the paper does not have
     inference = InferenceSettings(
-        shift=shift,
+        shift=ShiftSettings(n_neighbors=n_neighbors, alpha=alpha),
         min_clusters=min_clusters,
         max_clusters=max_clusters,
         must_link=has_extensions,
         try_average=has_extensions,
         split_mixtures=has_extensions,
-        **chosen,
+        rule=chosen_rule,
+        estimate_shifts=defaults["inference.estimate_shifts"],
     )
     return ClusterSettings(n_clusters=number, inference=inference)
