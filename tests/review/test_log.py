@@ -12,9 +12,8 @@ import pytest
 from shoal.discovery.export.formats import export_run
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.review import verbs
-from shoal.review.review import Review
+from shoal.review.review import Review, salvage
 from shoal.review.reviewed_run import ReviewedRun
-from shoal.review.salvage import salvage
 from shoal.runs import Run
 from small_runs import write_small
 

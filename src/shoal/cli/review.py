@@ -98,7 +98,7 @@ def review(
 def _salvage(run: "Run", *, as_json: bool) -> None:
     """Drop the damaged lines of a log, and print them."""
     from shoal.review.log import FILE
-    from shoal.review.salvage import salvage
+    from shoal.review.review import salvage
 
     dropped, copy = salvage(run)
     facts = {"dropped": dropped, "copy": None if copy is None else str(copy)}

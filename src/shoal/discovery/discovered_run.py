@@ -23,7 +23,6 @@ from shoal.report.map import cached_layouts, tsne_layouts
 from shoal.report.notebook import run_html
 from shoal.report.tree_list import category_tree
 from shoal.review import verbs
-from shoal.review.parts import labels_that_leave
 from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.review.verbs import Which
@@ -385,7 +384,8 @@ class DiscoveredRun(Run):
         ['blue', 'green', 'novel-002', 'novel-002 (2)', 'red', 'teal']
         """
         split = self.review.act(verbs.split, category, parts)
-        n = len(labels_that_leave(self.review.state, split))
+        labels = self.review.state.given_labels()[split.rows]
+        n = int((labels == split.category).sum())
         if n:
             name = self.review.state.records[split.category].name
             warnings.warn(

@@ -131,11 +131,6 @@ def checked_name(name: object) -> str:
     return _checked_text("name", name, 1, MAX_NAME)
 
 
-def checked_note(text: object) -> str:
-    """Return a note stripped and in Unicode's NFC form; refuse an unreadable one."""
-    return _checked_text("note", text, 0, MAX_NOTE)
-
-
 def _checked_text(what: str, text: object, shortest: int, longest: int) -> str:
     found = text.strip() if isinstance(text, str) else "\n"  # not printable
     letters = found.translate(JOINERS)
@@ -202,7 +197,7 @@ def parse_action(kind: str, fields: Mapping[str, Any], find_rows: FindRows) -> A
         category=category,
         categories=tuple(map(_whole, found.get("categories", []))),
         name=checked_name(found["name"]) if "name" in found else "",
-        text=checked_note(found.get("text", "")),
+        text=_checked_text("note", found.get("text", ""), 0, MAX_NOTE),
         of=_whole(found.get("of", 0)),
     )
 

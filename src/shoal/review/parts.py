@@ -12,7 +12,6 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import DataError, UsageError
-from shoal.review.actions import Action
 from shoal.review.state import State, by_category
 from shoal.runs import MIXED_FROM, Run, damaged, read_vectors
 
@@ -48,13 +47,6 @@ def labeled_first(state: State, category: int, parts: Sequence[Ints]) -> list[In
     """Return parts of a category, those with most of its given labels first."""
     is_labeled = state.given_labels() == category
     return sorted(parts, key=lambda part: -int(is_labeled[part].sum()))
-
-
-def labels_that_leave(state: State, split: Action) -> Ints:
-    """Return the rows of a split whose given label is the category they leave."""
-    is_labeled = state.given_labels()[split.rows] == split.category
-    rows: Ints = split.rows[is_labeled]
-    return rows
 
 
 def linkage_of(state: State, rows: Ints) -> Ints:

@@ -30,7 +30,7 @@ from shoal.review.verbs import decision
 from shoal.runs import UNCERTAIN_BELOW, Thumbnails
 from shoal.server import page_data
 from shoal.server.guard import Access, guarded
-from shoal.server.pictures import MAX_SIDE, SHARP_SIDES, Originals, packed
+from shoal.server.pictures import MAX_SIDE, SHARP_SIDES, Originals
 from shoal.server.search import Search
 from shoal.text import shown
 
@@ -156,7 +156,8 @@ class PageHandlers:
             return _binary(head + page_data.columns(self.review))
 
     def pictures(self, request: Request) -> Response:
-        """Return some thumbnails in one response; `sharp` asks for larger ones, in pixels."""
+        """Return some thumbnails in one response: their number and sizes (little-endian u4), then
+        their bytes. `sharp` asks for larger ones, in pixels."""
         rows = self._rows(request.query_params)
         side = number(request.query_params.get("sharp", "0"))
         if side or not self.thumbnails.file.is_file():
@@ -165,7 +166,8 @@ class PageHandlers:
         else:
             images = self.thumbnails.get(rows)
         # A picture that could not be read may be there the next time.
-        return _binary(packed(images), CACHED if all(images) else None)
+        sizes = np.array([len(images), *map(len, images)], dtype="<u4").tobytes()
+        return _binary(sizes + b"".join(images), CACHED if all(images) else None)
 
     def _sharp(self, row: int, side: int) -> bytes:
         try:

@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-
 from shoal.boxes import split_file, split_name
 from shoal.errors import DataError
 from shoal.runs import Run
@@ -34,13 +32,6 @@ NO_FILES = (
     "the run was not made from image files; give the folder of the images: `shoal review --images "
     "FOLDER`"
 )
-
-
-def packed(pictures: Sequence[bytes]) -> bytes:
-    """Return pictures in one response: their number and sizes (little-endian u4), then their
-    bytes."""
-    sizes = np.array([len(pictures), *map(len, pictures)], dtype="<u4").tobytes()
-    return sizes + b"".join(pictures)
 
 
 class Originals:

@@ -87,16 +87,12 @@ class Search:
         """Return embeddings as unit rows, in float32 at least; float16 is for storage only."""
         return unit(np.asarray(self.vectors[rows], np.result_type(self.vectors, np.float32)))
 
-    def similarity(self, row: int) -> Floats:
-        """Return (N,) the cosine similarity of every image with one."""
+    def similar(self, row: int) -> dict[str, list[float]]:
+        """Return the images most similar to one, itself first, with their similarity."""
         direction = self._unit(slice(row, row + 1))[0]
         starts = range(0, len(self.vectors), BLOCK_ROWS)
         blocks = (self._unit(slice(start, start + BLOCK_ROWS)) for start in starts)
-        return np.concatenate([block @ direction for block in blocks])
-
-    def similar(self, row: int) -> dict[str, list[float]]:
-        """Return the images most similar to one, itself first, with their similarity."""
-        similarity = self.similarity(row)
+        similarity = np.concatenate([block @ direction for block in blocks])
         similarity[row] = np.inf
         rows = _highest(similarity, np.arange(len(similarity)), MAX_FOUND)
         similarity[row] = 1.0
@@ -246,12 +242,8 @@ class Search:
         """
         with self.review.lock:
             parts = parts_of(self.review.state, category, n_parts)
-        return {"parts": [part[np.argsort(self._position[part])].tolist() for part in parts]}
-
-    @cached_property
-    def _position(self) -> Ints:
-        """(N,) the position of each image in the typical order."""
-        return np.argsort(self.review.state.typical_order)
+        position = np.argsort(self.review.state.typical_order)
+        return {"parts": [part[np.argsort(position[part])].tolist() for part in parts]}
 
     def paths(self, text: str) -> list[int]:
         """Return the images whose path or note contains a text, ignoring case."""
