@@ -71,7 +71,7 @@ def is_correct(truth: Ints, categories: Ints) -> Any:
     rows = categories >= 0
     matched, classes = match(truth[rows], categories[rows])
     class_of = np.full(int(categories.max()) + 2, -1)  # the last one for images without a category
-    class_of[matched] = classes
+    class_of[matched.astype(np.int64)] = classes
     return class_of[categories] == truth
 
 

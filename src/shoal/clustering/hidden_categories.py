@@ -73,7 +73,7 @@ def find_mixtures(points: Tensor, categories: Ints, labels: Ints, n_categories: 
         heights.append(height)
     sizes = np.bincount(categories)[searched]
     log_odds = PRIOR + SIZE_WEIGHT * np.log(sizes / np.median(sizes)) + scores
-    log_odds -= HEIGHT_WEIGHT * _log(np.median(heights))
+    log_odds -= HEIGHT_WEIGHT * _log(float(np.median(heights)))
     probability[searched] = expit(log_odds)
     return Mixtures(probability, is_apart)
 
@@ -156,7 +156,7 @@ def label_ratios(parts: Sequence[Ints], is_labeled: Bools) -> Floats:
     return np.clip(if_two - if_one, *LABEL_RATIO_RANGE)
 
 
-def _log(height: Floats) -> Floats:
+def _log(height: Floats | float) -> Floats:
     return np.asarray(np.log(np.maximum(height, np.finfo(np.float64).tiny)))
 
 

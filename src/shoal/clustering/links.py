@@ -91,7 +91,7 @@ def linked_clusters(
     rows = points.clone()
     rows[labeled] = means[class_of]
     tree = unit_tree(rows)
-    if not n_classes or tree.n_distinct < n_clusters:
+    if tree.n_distinct < n_clusters:
         return None
     tree = join_small(points, tree, n_clusters, method)
     # (C,) an image of each class

@@ -146,7 +146,7 @@ def match_clusters(labels: Ints, clusters: Ints) -> Ints:
     is_labeled = labels != UNLABELED
     class_of = np.full(int(clusters.max()) + 1, UNLABELED)
     matched, classes = match(labels[is_labeled], clusters[is_labeled])
-    class_of[matched] = classes
+    class_of[matched.astype(np.int64)] = classes
     return class_of
 
 
