@@ -178,7 +178,7 @@ class Collection:
         """Return the images at `index` (increasing positions, or N booleans); classes keep their
         ids."""
         chosen = np.asarray(index)
-        if chosen.dtype == bool and chosen.shape == (len(self),):
+        if chosen.dtype == bool:
             chosen = np.flatnonzero(chosen)
         if not len(chosen):
             raise DataError("none of the requested images is in the collection")

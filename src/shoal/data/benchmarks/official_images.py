@@ -1,8 +1,7 @@
 """Images of one part of a benchmark in official order, with their true classes.
 
 The published splits label a sample of positions in this order, so the order is part of the split.
-Only `benchmark.py` and `preparation.py` use this module; everything else gets a `Collection`
-without hidden labels.
+Only `benchmark.py` uses this module; everything else gets a `Collection` without hidden labels.
 """
 
 import io

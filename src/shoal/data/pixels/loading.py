@@ -38,7 +38,7 @@ from shoal.data.pixels.decoding import MISSING, Unreadable, check_header, decode
 from shoal.data.pixels.workers import CHUNK, DecodingJob, available_cpus, decode_files
 from shoal.data.storage.addresses import Location, as_address
 from shoal.data.storage.remote import LOST
-from shoal.errors import DataError, ShoalError, UsageError
+from shoal.errors import DataError, ShoalError
 from shoal.files import cache_folder, make_folder, scratch_array, write_text, writing
 from shoal.progress import Progress
 
@@ -55,9 +55,6 @@ CHUNK_OF_ROWS = 128
 
 SAVE_EVERY_S = 20.0
 """Seconds between two saves of the index; saving that of a million images takes one."""
-
-REPORT_EVERY = 100
-"""In-memory images between two calls of `progress`."""
 
 MAX_LOST = 64
 """Consecutive images with a lost connection after which decoding stops."""
@@ -170,8 +167,6 @@ def load_pixels(
         n_workers: Number of processes; default all processors, at most 16.
         progress: Called with (images done, all images), from this thread.
     """
-    if size < 1 or (n_workers is not None and n_workers < 1):
-        raise UsageError(f"size and n_workers: found {size} and {n_workers}, expected at least 1")
     n_workers = n_workers or min(available_cpus(), MAX_WORKERS)
     report = progress or (lambda done, total: None)
     if collection.images is not None:
@@ -378,9 +373,7 @@ def _load_memory(
     # Pillow releases the interpreter lock while it resizes.
     with ThreadPoolExecutor(n_workers) as threads:
         for done, _ in enumerate(threads.map(scale, range(n_images)), start=1):
-            if done % REPORT_EVERY == 0:
-                report(done, n_images)
-    report(n_images, n_images)
+            report(done, n_images)
     return _assemble(collection, store, range(n_images), failed)
 
 

@@ -123,10 +123,12 @@ def list_folder(root: Path) -> Listing:
                 for entry in entries:
                     name = f"{folder}/{entry.name}".removeprefix("/")
                     is_file = entry.is_file(follow_symlinks=False)
-                    if is_file or not os.path.isdir(entry):  # noqa: PTH112
+                    is_file = is_file or not os.path.isdir(entry)  # noqa: PTH112
+                    if is_hidden(entry.name):
+                        if not is_file or name.lower().endswith(IMAGE_SUFFIXES):
+                            listing.ignore(HIDDEN, name)
+                    elif is_file:
                         _add_file(entry, name, listing)
-                    elif is_hidden(entry.name):
-                        listing.ignore(HIDDEN, name)
                     elif entry.is_symlink():
                         links.append(name)
                     else:
@@ -173,13 +175,11 @@ def is_hidden(name: str) -> bool:
 
 
 def _add_file(entry: "os.DirEntry[str]", name: str, listing: Listing) -> None:
-    if is_hidden(entry.name):
-        if name.lower().endswith(IMAGE_SUFFIXES):
-            listing.ignore(HIDDEN, name)
-    elif listing.is_image(name):
-        if not is_utf8(name):
-            listing.left_out[ascii(name)[1:-1]] = "the name is not UTF-8"
-        elif entry.is_file(follow_symlinks=False) or os.path.isfile(entry):  # noqa: PTH113
-            listing.names.append(name)
-        else:
-            listing.left_out[name] = "not a regular file or a broken link"
+    if not listing.is_image(name):
+        return
+    if not is_utf8(name):
+        listing.left_out[ascii(name)[1:-1]] = "the name is not UTF-8"
+    elif entry.is_file(follow_symlinks=False) or os.path.isfile(entry):  # noqa: PTH113
+        listing.names.append(name)
+    else:
+        listing.left_out[name] = "not a regular file or a broken link"

@@ -52,13 +52,10 @@ def absolute(location: Location) -> Place:
 
 def why_unfit(name: str) -> str | None:
     """Return why a name in a store or shard cannot be the name of an image, or None."""
-    if not is_utf8(name):
-        return "the name is not UTF-8"
-    if shown(name) != name:
-        return "the name contains control characters"
-    if name.startswith("/") or re.match(r"[A-Za-z]:[/\\]", name):
-        return "the name is an absolute path"
-    if not set(name.split("/")).isdisjoint({"", ".", ".."}):
+    if not is_utf8(name) or shown(name) != name:
+        return "the name is not UTF-8, or contains control characters"
+    has_drive = re.match(r"[A-Za-z]:[/\\]", name) is not None
+    if has_drive or not set(name.split("/")).isdisjoint({"", ".", ".."}):
         return "the name leads out of the collection, or has an empty part"
     return None
 
