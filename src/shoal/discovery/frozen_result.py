@@ -5,10 +5,10 @@ from shoal.data.collection import Collection
 from shoal.discovery.cluster_embeddings import report_doubts
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
+from shoal.discovery.named_categories import Result
 from shoal.discovery.reporter import CLUSTERING
 from shoal.discovery.results import (
     FROZEN,
-    Result,
     cluster,
     make_result,
     summarize_run,

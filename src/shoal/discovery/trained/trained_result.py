@@ -15,8 +15,9 @@ from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.discovery_settings import CPU_RECIPE, DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
+from shoal.discovery.named_categories import Result
 from shoal.discovery.reporter import CLUSTERING, NOTE
-from shoal.discovery.results import TRAINED, Result, cluster, make_result
+from shoal.discovery.results import TRAINED, cluster, make_result
 from shoal.discovery.trained.evaluation import Evaluation, can_be_significant
 from shoal.discovery.trained.held_out import (
     MIN_CATEGORIES,
