@@ -39,7 +39,7 @@ def load_settings(cls: type[Settings], file: Path | str) -> Settings:
     return from_dict(cls, read_yaml(file), where=str(file))
 
 
-def read_yaml(file: Path | str) -> object:
+def read_yaml(file: Path | str) -> Any:
     """Return the content of a YAML file; of an empty file, an empty mapping."""
     path = Path(file)
     try:

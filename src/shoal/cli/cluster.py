@@ -1,6 +1,7 @@
 """`shoal cluster`: discover the categories of embeddings."""
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -116,7 +117,7 @@ def _settings(
     from shoal.discovery.cluster_embeddings import ClusterSettings
     from shoal.methods.protocols import get_protocol
 
-    defaults = get_protocol(protocol or "shoal")
+    defaults: Mapping[str, Any] = get_protocol(protocol or "shoal")
     chosen_rule: Any = rule or defaults["inference.rule"]
     number, limits = read_n_clusters(n_clusters)
     min_clusters, max_clusters = limits or (None, None)

@@ -49,7 +49,7 @@ class DiscoveredRun(Run):
     """
 
     @property
-    def assignments(self) -> Sequence[Assignment]:
+    def assignments(self) -> list[Assignment]:
         """A row per image, in the order of the embeddings, with the decisions of the review."""
         return ReviewedRun(self.path).assignments
 

@@ -88,9 +88,9 @@ class Thumbnails:
         Nothing else is checked: where the archive is damaged, checksums differ.
         """
         content = self._content
-        n_entries, start = struct.unpack("<10xH4xI2x", content[-22:])
+        n_entries, start = struct.unpack("<10xH4xI2x", content[-22:].tobytes())
         if n_entries == 0xFFFF:  # too many for this record: the Zip64 record before it has them
-            n_entries, start = struct.unpack("<32xQ8xQ", content[-98:-42])
+            n_entries, start = struct.unpack("<32xQ8xQ", content[-98:-42].tobytes())
         near = np.frombuffer(content, ENTRY, n_entries, start)
         n_near = n_entries
         if FAR in near["offset"]:
