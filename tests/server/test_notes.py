@@ -1,4 +1,4 @@
-"""Notes and tags."""
+"""Notes and tags, and the list of near-duplicates."""
 
 from pathlib import Path
 
@@ -36,3 +36,16 @@ def test_notes_on_images_and_categories(page: Page, run: Path) -> None:
     page.key("u")
     wait_for(page, 3)
     assert not any(one.note for one in state(run).state.categories.values())
+
+
+def test_near_duplicates_are_listed_with_their_similarity(same_page: Page) -> None:
+    page = same_page
+    before = page.run("location.hash")
+    page.click('[data-view="duplicates"]')
+    page.wait("shoal.view.kind === 'duplicates'")
+    found = rows(page)
+    similarity = page.run("[...shoal.view.similarity.values()]")
+    assert len(found) == len(similarity)
+    assert all(share >= 0.9 for share in similarity)
+    page.run(f"location.hash = {before!r}, true")
+    page.wait("shoal.view.kind !== 'duplicates'")

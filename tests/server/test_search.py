@@ -23,6 +23,23 @@ def test_images_are_compared_in_float32_where_a_large_run_has_them_in_float16(
     assert found[0] == found[1]
 
 
+def test_near_duplicates_are_next_to_each_other(tmp_path: Path) -> None:
+    """The result equals a comparison of all pairs; duplicates across categories are not listed."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 16))
+    x[[5, 30]] = x[3] + 0.2 * rng.normal(size=(2, 16))
+    x[7] = x[6] + 0.1 * rng.normal(size=16)
+    ids = (0,) * 20 + (1,) * 20
+    run = write_small(tmp_path / "run", ids=ids, names=("novel-001", "novel-002"))
+    run.write_array("frozen", x.astype(np.float32))
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    found = Search(Review(run)).near_duplicates()
+    assert found["rows"] == [6, 7, 3, 5]
+    partners = [7, 6, 5, 3]
+    expected = [unit[row] @ unit[other] for row, other in zip(found["rows"], partners, strict=True)]
+    np.testing.assert_allclose(found["similarity"], expected, atol=1e-3)
+
+
 def test_candidates_leave_the_order_of_the_mean_for_what_was_refused(tmp_path: Path) -> None:
     """Of two groups near category 0, refusing an image of the nearer one ranks that group last."""
     kinds = np.repeat(np.arange(3), 20)

@@ -101,6 +101,7 @@ class PageHandlers:
             "images": lambda query: page_data.images(self.review, self._rows(query)),
             "boxes": lambda query: self.originals.boxes(self._row(query.get("row"))),
             "similar": lambda query: search.similar(self._row(query.get("row"))),
+            "near-duplicates": lambda _: search.near_duplicates(),
             "candidates": lambda query: search.candidates(self._category(query)),
             "merges": lambda _: search.merges(),
             "tree": lambda _: search.tree(),

@@ -1,4 +1,4 @@
-"""Searches for the review page: similar images, candidates, merges, parts, paths.
+"""Searches for the review page: similar images, near-duplicates, candidates, merges, parts, paths.
 
 All but the path search use embeddings of the run, (N, D); a run without them is refused.
 """
@@ -7,6 +7,8 @@ import threading
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from shoal.arrays import Floats, Ints
 from shoal.clustering.category_tree import CategoryTree
@@ -48,7 +50,12 @@ MAX_MEAN = 100
 MAX_MERGES = 50
 """Maximum number of suggested merges, not counting pairs marked as distinct."""
 
+NEAR_DUPLICATE = 0.9
+"""Least cosine similarity of near-duplicates in frozen embeddings."""
+
 BLOCK_ROWS = 1 << 16
+COMPARED_ROWS = 1 << 10
+"""Images that are compared with their whole category at a time."""
 
 MIN_DECIDED = 3
 """With at least this many labeled, confirmed or moved images, their mean is the center."""
@@ -90,6 +97,35 @@ class Search:
         rows = _highest(similarity, np.arange(len(similarity)), MAX_FOUND)
         similarity[row] = 1.0
         return {"rows": rows.tolist(), "similarity": np.round(similarity[rows], 3).tolist()}
+
+    def near_duplicates(self) -> dict[str, list[float]]:
+        """Return the images that have a near-duplicate in their category, grouped, each with the
+        similarity to its most similar one; the most similar groups first.
+
+        Frozen embeddings are compared, because training makes all images of a category similar.
+        """
+        with self.review.lock:
+            ids = self.review.state.category.copy()
+        run = self.review.run
+        name = "frozen.npy" if run.has("frozen.npy") else "embeddings.npy"
+        vectors = read_vectors(run.path / name, len(ids))
+        nearest = np.arange(len(ids))
+        similarity = np.zeros(len(ids))
+        for rows in by_category(ids, nearest).values():
+            x = unit(np.asarray(vectors[rows], np.float32))
+            for start in range(0, len(rows), COMPARED_ROWS):
+                block = x[start : start + COMPARED_ROWS] @ x.T
+                np.fill_diagonal(block[:, start:], 0)  # an image is not its own duplicate
+                compared = rows[start : start + COMPARED_ROWS]
+                nearest[compared] = rows[block.argmax(axis=1)]
+                similarity[compared] = block.max(axis=1)
+        found = np.flatnonzero(similarity >= NEAR_DUPLICATE)
+        pairs = coo_array((np.ones(len(found)), (found, nearest[found])), (len(ids), len(ids)))
+        n_groups, group = connected_components(pairs, directed=False)
+        closest = np.zeros(n_groups)
+        np.maximum.at(closest, group, similarity)
+        found = found[np.lexsort((found, group[found], -closest[group[found]]))][:MAX_FOUND]
+        return {"rows": found.tolist(), "similarity": np.round(similarity[found], 3).tolist()}
 
     @cached_property
     def _whitened(self) -> Floats:

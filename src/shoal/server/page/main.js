@@ -20,7 +20,7 @@ import { makeVerbs } from "/static/verbs.js";
 const { store } = data;
 const view = { kind: "all", id: -1, ids: [], order: "least", status: "", low: 0, high: 1, path: "", rows: null, found: null };
 const MARKS = ["", "✓", "✕", "→", "?"];
-const LISTS = ["all", "uncertain", "none", "labels"], PANELS = ["merges", "map", "tree"];
+const LISTS = ["all", "uncertain", "none", "labels", "duplicates"], PANELS = ["merges", "map", "tree"];
 
 const MOST_NAMED = 6; // categories above a branch
 const TYPING_MS = 150; // after which what was typed is searched for
@@ -64,7 +64,8 @@ let latest = 0;
 async function go(change, { replacesAddress = false, from = document.activeElement } = {}) {
   const request = ++latest, path = change.path ?? view.path;
   const asked = path ? data.withPath(path) : null;
-  const [found, rows = null, similarity = null] = await awaited(Promise.all([asked, change.rows, change.similarity]));
+  const searched = change.kind === "duplicates" && !change.rows ? data.withSimilarity("/api/near-duplicates") : change;
+  const [found, rows = null, similarity = null] = await awaited(Promise.all([asked, searched.rows, searched.similarity]));
   if (request !== latest) return;
   Object.assign(view, { id: -1, row: -1, lasso: "", focus: -1 }, change, { found, rows, similarity });
   screen.changed();
@@ -137,7 +138,7 @@ function draw({ isSame = false, isOwn = false } = {}) {
   const cut = rows.length >= reachable ? `, showing the first ${number(reachable)}; use the filters to see others` : "";
   $("count").textContent = `${images(rows.length)}, ${number(decided)} decided${cut}`;
   $("order").value = view.order;
-  $("order").disabled = $("order").hidden = ["uncertain", "labels", "similar", "lasso"].includes(view.kind);
+  $("order").disabled = $("order").hidden = ["uncertain", "labels", "similar", "duplicates", "lasso"].includes(view.kind);
   if (view.kind === "labels") $("facts").textContent = aboutLabels(rows);
   if (view.kind === "branch") $("facts").textContent = inBranch(view.ids);
   $("status").value = view.status === "" ? "" : String(view.status);
@@ -163,11 +164,12 @@ function drawNothing(n) {
 const TITLES = {
   all: "All images", uncertain: "Uncertain", none: "Without category", labels: "Suspicious labels",
   merges: "Suggested merges", map: "Map", tree: "Tree", branch: "Branch of the tree", similar: "Similar images",
-  lasso: "From the map",
+  duplicates: "Near-duplicates", lasso: "From the map",
 };
 const ABOUT = {
   uncertain: "Images that are flagged or have a confidence below 0.5, least confident first.",
   none: "Images that were rejected or have no category: move them (m), or find similar ones (l).",
+  duplicates: "Images next to others of their category that look almost the same; the number is the cosine similarity.",
   similar: "Most similar first, after the image itself; the number is the cosine similarity.",
 };
 

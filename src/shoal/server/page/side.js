@@ -16,6 +16,7 @@ function viewsOf() {
     ["uncertain", "Uncertain", uncertain],
     ["none", "Without category", data.sizeOf(data.NONE)],
     ["labels", "Suspicious labels", suspicious],
+    ["duplicates", "Near-duplicates", null],
     ["merges", "Suggested merges", null],
     ["tree", "Tree", null],
     ["map", "Map", null],
