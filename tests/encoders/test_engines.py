@@ -168,14 +168,14 @@ def test_the_engine_is_chosen_by_what_is_there(monkeypatch: pytest.MonkeyPatch) 
     assert choose_engine()[0] == TORCH  # by $SHOAL_ENGINE, which conftest.py sets
     monkeypatch.delenv("SHOAL_ENGINE")
     monkeypatch.setattr(engines, "has_openvino", lambda: True)
-    for machine, native, engine in (
-        ("x86_64", [], "openvino"),
-        ("x86_64", ["f16", "bf16"], "openvino"),
-        ("aarch64", ["bf16"], "openvino"),
-        ("aarch64", ["f16", "bf16"], "openvino-f16"),
+    for machine, has_float16, engine in (
+        ("x86_64", False, "openvino"),
+        ("x86_64", True, "openvino"),
+        ("aarch64", False, "openvino"),
+        ("aarch64", True, "openvino-f16"),
     ):
         monkeypatch.setattr(engines.platform, "machine", lambda machine=machine: machine)
-        monkeypatch.setattr(engines, "native_precisions", lambda native=native: native)
+        monkeypatch.setattr(engines, "has_float16", lambda answer=has_float16: answer)
         assert choose_engine()[0] == engine
     monkeypatch.setattr(engines.platform, "machine", lambda: "riscv64")
     assert choose_engine()[0] == TORCH

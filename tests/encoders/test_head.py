@@ -60,11 +60,6 @@ def test_a_layer_without_width_is_refused(field):
         HeadSettings(**{field: 0})
 
 
-def test_a_bottleneck_wider_than_the_embedding_is_refused():
-    with pytest.raises(UsageError):
-        HeadSettings(kind="bottleneck", dim=100)
-
-
 @pytest.mark.parametrize("kind", ["paper", "bottleneck"])
 def test_a_view_without_features_takes_no_part_in_the_gradient(features, kind):
     """Biases start at zero, so the embedding of such a view is zero; the gradient of the

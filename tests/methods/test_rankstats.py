@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from method_runs import run_method
-from shoal.errors import UsageError
 from shoal.methods.rankstats import RankStats, RankStatsSettings
 from shoal.training.model import TaskShape
 from shoal.training.train_settings import TrainSettings
@@ -100,8 +99,3 @@ def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit):
     assert n_alike == 5, "each of the three with itself, and two with each other"
     tiny_vit.check(loss, expected)
     torch.testing.assert_close(model.classifier.weight.grad, weight.grad, rtol=1e-3, atol=1e-5)
-
-
-def test_more_ranks_than_entries_are_refused_before_any_work(tiny_vit):
-    with pytest.raises(UsageError, match="n_ranked: found 33"):
-        RankStats(tiny_vit.encoder, RankStatsSettings(n_ranked=33), SHAPE).check()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from shoal.training.loop import EpochDecision, StopTraining, train
+from shoal.training.loop import StopTraining, train
 
 
 def test_progress_counts_every_step_of_the_run(toy):
@@ -74,7 +74,7 @@ class Scores:
         assert embeddings.shape == (48, 10)
         before = [self.scores[one] for one in self.epochs if one < epoch]
         is_best = self.scores[epoch] >= max(before, default=0)
-        return EpochDecision(is_best=is_best, should_stop=not is_best or self.scores[epoch] == 1)
+        return is_best, not is_best or self.scores[epoch] == 1
 
 
 def test_a_run_killed_during_an_evaluation_repeats_it_on_resume(toy, tmp_path):

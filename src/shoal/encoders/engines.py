@@ -14,17 +14,14 @@ from shoal.errors import MissingError, UnknownName
 
 TORCH = "torch"
 
-PRECISIONS = {"openvino": "f32", "openvino-f16": "f16", "openvino-bf16": "bf16"}
+PRECISIONS = {"openvino": "f32", "openvino-f16": "f16"}
 """OpenVINO's engines and the precision of their matrix products."""
-
-NATIVE = {"f32": "FP32", "f16": "FP16", "bf16": "BF16"}
-"""OpenVINO's names of precisions in hardware."""
 
 ENGINES = (TORCH, *PRECISIONS)
 
-FASTEST = {"x86_64": "openvino", "AMD64": "openvino", "aarch64": "openvino-f16"}
-"""The fastest engine by type of processor whose results equal torch's within noise
-(benchmarks/results). On Flowers-102, bfloat16 lowers accuracy."""
+MEASURED = ("x86_64", "AMD64", "aarch64")
+"""Types of processors on which OpenVINO is faster and its results equal torch's within noise
+(benchmarks/results), with float16 only on the last one."""
 
 ABSENT = "OpenVINO is not installed or cannot be loaded; pip install openvino"
 
@@ -57,13 +54,11 @@ def choose_engine() -> tuple[str, str]:
     if not has_openvino():
         return TORCH, ABSENT
     machine = platform.machine()
-    if machine not in FASTEST:
+    if machine not in MEASURED:
         return TORCH, f"OpenVINO was not measured on {machine}"
-    native = native_precisions()
-    engine = FASTEST[machine]
-    if PRECISIONS[engine] not in native:
-        engine = "openvino"
-    return engine, f"OpenVINO is installed; the processor supports {', '.join(native)}"
+    if machine == "aarch64" and has_float16():
+        return "openvino-f16", "OpenVINO is installed, and the processor supports float16"
+    return "openvino", "OpenVINO is installed"
 
 
 def check_engine(name: str) -> None:
@@ -74,10 +69,9 @@ def check_engine(name: str) -> None:
         return
     if not has_openvino():
         raise MissingError(f"engine {name!r}: {ABSENT}")
-    if PRECISIONS[name] not in native_precisions():
+    if name == "openvino-f16" and not has_float16():
         raise MissingError(
-            f"engine {name!r}: this processor does not support {PRECISIONS[name]}; use 'openvino' "
-            "or 'torch'"
+            f"engine {name!r}: this processor does not support float16; use 'openvino' or 'torch'"
         )
 
 
@@ -85,15 +79,14 @@ def check_engine(name: str) -> None:
 def has_openvino() -> bool:
     """Return whether OpenVINO is installed and can be loaded with its CPU plugin."""
     try:
-        native_precisions()
+        has_float16()
     except Exception:  # a broken installation may raise anything
         return False
     return True
 
 
-def native_precisions() -> list[str]:
-    """Return the precisions that the processor supports in hardware."""
+def has_float16() -> bool:
+    """Return whether the processor supports float16 in hardware."""
     from openvino import Core
 
-    abilities = Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    return [precision for precision, name in NATIVE.items() if name in abilities]
+    return "FP16" in Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shoal.errors import UsageError
 from shoal.settings import Count, check_ranges
 
 
@@ -29,15 +28,10 @@ class HeadSettings:
     dim: Count = 768
     """Dimension of the embedding."""
     bottleneck: Count = 256
-    """Rank of the embeddings of the bottleneck head."""
+    """Rank of the embeddings of the bottleneck head, if `dim` is not smaller."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.kind == "bottleneck" and self.bottleneck > self.dim:
-            raise UsageError(
-                f"head.bottleneck: found {self.bottleneck}, wider than the embedding "
-                f"({self.dim}); lower it"
-            )
 
 
 class Head(nn.Module):

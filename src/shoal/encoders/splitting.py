@@ -23,7 +23,7 @@ from shoal.text import one_line
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
-Arguments = dict[str, Tensor | tuple[Tensor, Tensor] | bool]
+Arguments = dict[str, Tensor | tuple[Tensor, Tensor] | bool | None]
 """Keyword arguments of a module."""
 
 INPUTS: Arguments = {"interpolate_pos_encoding": True}
@@ -111,16 +111,17 @@ its largest entry."""
 
 
 class Step(nn.Module):
-    """One module of a model, called as the model calls it, from tokens to tokens."""
+    """One module of a model, called as the model calls it, from images or tokens to tokens."""
 
     def __init__(self, module: nn.Module, context: nn.Module | None = None) -> None:
         super().__init__()
         self.module = module
         # In a tuple, so that the module that all blocks share is not registered in each of them.
         self._context = (context,)
+        self.others = _inputs(module)
         # No token is masked: other required arguments (masks) are None.
         _, *others = inspect.signature(module.forward).parameters.values()
-        self.absent: dict[str, object] = {
+        self.others |= {
             p.name: None
             for p in others
             if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty
@@ -128,25 +129,12 @@ class Step(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the tokens that the module computes, without its other outputs."""
-        arguments = self.absent
+        arguments = self.others
         context = self._context[0]
         if context is not None:
             arguments = arguments | context(tokens)
-        return _first(self.module(tokens, **arguments))
-
-
-class SplitStem(nn.Module):
-    """The modules from images to the first tokens; the first one takes the model's inputs."""
-
-    def __init__(self, modules: list[nn.Module]) -> None:
-        super().__init__()
-        self.first = modules[0]
-        self.others = nn.Sequential(*map(Step, modules[1:]))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Turn images (B, 3, S, S) into tokens (B, T, C)."""
-        tokens: Tensor = self.others(_first(self.first(images, **_inputs(self.first))))
-        return tokens
+        out: Tensor | tuple[Tensor, ...] = self.module(tokens, **arguments)
+        return out[0] if isinstance(out, tuple) else out
 
 
 class FirstToken(nn.Module):
@@ -202,7 +190,7 @@ def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
             root = getattr(model, "vision_model", model)
             context = known.context(root) if known.context else None
             parts = Parts(
-                stem=SplitStem([attrgetter(path)(root) for path in known.stem]),
+                stem=nn.Sequential(*(Step(attrgetter(path)(root)) for path in known.stem)),
                 blocks=[Step(block, context) for block in _blocks(root)],
                 finish=nn.Sequential(*(_finish_step(root, path) for path in known.finish)),
                 feature_dim=feature_dim,
@@ -248,10 +236,6 @@ def _inputs(module: nn.Module) -> Arguments:
     """Return those of `INPUTS` that a module takes."""
     names = inspect.signature(module.forward).parameters
     return {name: value for name, value in INPUTS.items() if name in names}
-
-
-def _first(out: Tensor | tuple[Tensor, ...]) -> Tensor:
-    return out[0] if isinstance(out, tuple) else out
 
 
 def _blocks(root: "PreTrainedModel") -> nn.ModuleList:

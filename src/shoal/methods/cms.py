@@ -74,17 +74,12 @@ class CmsSettings(TrainedSettings):
     def __post_init__(self) -> None:
         TrainedSettings.__post_init__(self)  # super() does not work in a dataclass with slots
         shift = self.inference.shift
-        if self.bank == "images":
-            return
-        if (shift.kernel, shift.retrieval) != ("knn", "nearest"):
+        is_nearest = (shift.kernel, shift.retrieval) == ("knn", "nearest")
+        if self.bank == "views" and (not is_nearest or self.training.views.pool is not None):
             raise UsageError(
                 "bank 'views' supports only the k nearest neighbors (kernel 'knn', retrieval "
-                "'nearest'); use bank 'images'"
-            )
-        if self.training.views.pool is not None:
-            raise UsageError(
-                "bank 'views' needs new views in every epoch; set training.views.pool to null, "
-                "or use bank 'images'"
+                "'nearest') and new views in every epoch (training.views.pool null); use bank "
+                "'images'"
             )
 
 

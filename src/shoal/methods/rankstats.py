@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED
-from shoal.errors import UsageError
 from shoal.methods.classifier import (
     ClassifierModel,
     ClassifierSettings,
@@ -38,7 +37,8 @@ class RankStatsSettings(ClassifierSettings):
     """Settings of RankStats+; `recipes/rankstats` holds the published values."""
 
     n_ranked: Count = 5
-    """Number of largest entries that are the same in the features of a positive pair."""
+    """Number of largest entries that are the same in the features of a positive pair, at most all
+    of them."""
     temperature: Temperature = 0.1
     """τ: temperature of the predictions."""
     consistency_weight: NonNegative = 50.0
@@ -55,14 +55,6 @@ class RankStatsSettings(ClassifierSettings):
 
 class RankStats(ClassifierModel):
     """L_CE of known classes + L_BCE of pairs by rank statistics + w · L_MSE of two views."""
-
-    def check(self) -> None:
-        """Refuse more ranks than a feature has entries."""
-        if self.settings.n_ranked > self.encoder.feature_dim:
-            raise UsageError(
-                f"n_ranked: found {self.settings.n_ranked}, expected at most "
-                f"{self.encoder.feature_dim}, the number of features"
-            )
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss and its terms."""
@@ -101,7 +93,7 @@ class RankStats(ClassifierModel):
 def rank_statistics(features: Tensor, n_ranked: int) -> Tensor:
     """Return the columns (N, ranks) of the entries of features (N, C) with the largest magnitude,
     sorted."""
-    return features.abs().topk(n_ranked, dim=1).indices.sort(dim=1).values
+    return features.abs().topk(min(n_ranked, features.shape[1]), dim=1).indices.sort(dim=1).values
 
 
 def consistency_loss(probabilities: Tensor) -> Tensor:

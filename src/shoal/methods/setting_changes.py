@@ -5,12 +5,11 @@ with a method in front, it applies to that method alone.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from functools import cache
 
 import yaml
 
-from shoal.errors import UsageError
+from shoal.errors import UsageError, did_you_mean
 from shoal.methods.method import S
 from shoal.methods.registry import METHODS, get_method
 from shoal.settings import from_dict, to_dict
@@ -82,13 +81,9 @@ def describe_unknown_setting(
     """Return a message for a name that is not a setting of a method nor one of `further` names,
     with similar ones."""
     known = {*further, *_setting_names(method)}
-    # Groups are often left out: 'alpha' is 'inference.shift.alpha'.
-    near = sorted(setting for setting in known if setting.endswith(f".{name}"))[:3]
-    near = near or get_close_matches(name, known, n=2)
-    hint = "name it as the recipes do, as in training.epochs"
-    if near:
-        hint = f"did you mean {' or '.join(map(repr, near))}?"
-    return f"{where}: unknown setting {name!r}; {hint}"
+    # Groups are often left out: 'epochs' is 'training.epochs'.
+    near = {setting for setting in known if setting.endswith(f".{name}")}
+    return f"{where}: unknown setting {name!r}{did_you_mean(name, near or known)}"
 
 
 @cache

@@ -24,9 +24,10 @@ from shoal.methods.classifier import (
     labeled_cross_entropy,
     soft_cross_entropy,
 )
+from shoal.methods.gcd import gcd_losses
 from shoal.methods.method import Method
 from shoal.settings import NonNegative, NonNegativeInt, Temperature
-from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
+from shoal.training.losses import ContrastSettings
 from shoal.training.model import Batch, TaskShape
 from shoal.training.train_settings import linear_schedule
 
@@ -86,10 +87,9 @@ class SimGcd(ClassifierModel):
         # log K is the maximum of the entropy, so this term is at least 0.
         mean_entropy = math.log(logits.shape[1]) - entropy_of_mean(logits.softmax(dim=1))
         classification = labeled_cross_entropy(logits, batch.labels)
-        contrastive = contrastive_loss(views, settings.loss.temperature)
-        supervised = supervised_loss(
-            views, batch.labels, settings.loss.supervised_temperature, with_positives=True
-        )
+        of_gcd = gcd_losses(views, batch.labels, settings.loss)
+        contrastive = of_gcd["loss_contrastive"]
+        supervised = of_gcd["loss_supervised"]
         unsupervised = distillation + settings.entropy_weight * mean_entropy + contrastive
         return {
             "loss": (1 - weight) * unsupervised + weight * (classification + supervised),

@@ -30,20 +30,11 @@ class StopTraining(Exception):
     """Stop was requested; `train` raises it only if no epoch is finished."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EpochDecision:
-    """The evaluation of an epoch on held-out labels."""
-
-    is_best: bool
-    """Whether it is the epoch to use so far: no earlier one is significantly better."""
-    should_stop: bool
-    """Whether training should stop after this epoch."""
-
-
 EarlyStopping = Any
 """Evaluates epochs on held-out labels and decides when to stop: called with an epoch, embeddings
-(N, D) of all images and, if the model has a classifier, its predictions (N,), it returns an
-`EpochDecision`. `epochs` are those to evaluate, counted from 1; the last one always is."""
+(N, D) of all images and, if the model has a classifier, its predictions (N,), it returns whether
+this is the epoch to use so far (no earlier one is significantly better), and whether training
+should stop. `epochs` are those to evaluate, counted from 1; the last one always is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,9 +144,8 @@ class Loop:
         # Only the main process has `early_stopping`, so it broadcasts every decision.
         is_due = early_stopping is not None and (is_last or epoch in early_stopping.epochs)
         if self._from_main(is_due):
-            decision = self._evaluate(epoch)
-            is_best = decision.is_best
-            is_last = is_last or self._from_main(decision.should_stop)
+            is_best, should_stop = self._evaluate(epoch)
+            is_last = is_last or self._from_main(should_stop)
         is_best = self._from_main(is_best)
         checkpointer.write(validation, row, is_best=is_best, is_last=is_last)
         if self.on_epoch is not None:
@@ -163,13 +153,15 @@ class Loop:
         if is_started() and not is_last and self._from_main(self.stop()):
             raise StopTraining
 
-    def _evaluate(self, epoch: int) -> EpochDecision:
+    def _evaluate(self, epoch: int) -> tuple[bool, bool]:
         """Embed in all processes, and evaluate in the main one; its decision counts."""
         embeddings = self.trainer.embed_all()
         if self.early_stopping is None:
-            return EpochDecision(is_best=False, should_stop=False)
+            return False, False
         with others_waiting():
-            return self.early_stopping(epoch, embeddings, self.trainer.predict(embeddings))
+            predicted = self.trainer.predict(embeddings)
+            decision: tuple[bool, bool] = self.early_stopping(epoch, embeddings, predicted)
+            return decision
 
     def evaluate_last(self) -> None:
         """After a stop, evaluate the last finished epoch, which may be the best, and write the best
@@ -180,7 +172,7 @@ class Loop:
         if self._from_main(self.early_stopping is not None) and checkpointer.best is not last:
             checkpointer.restore(last)
             self.trainer.forget_embeddings()
-            if checkpointer.best is None or self._from_main(self._evaluate(last.epoch).is_best):
+            if checkpointer.best is None or self._from_main(self._evaluate(last.epoch)[0]):
                 checkpointer.best = last
         checkpointer.write_best()
 

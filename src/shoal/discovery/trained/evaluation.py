@@ -38,7 +38,6 @@ from shoal.methods.clusters import Discovery
 from shoal.methods.registry import get_method
 from shoal.runs import reading
 from shoal.training.collapse import is_collapsed
-from shoal.training.loop import EpochDecision
 from shoal.words import count, percent
 
 SIGNIFICANCE = 0.05
@@ -229,7 +228,7 @@ class Evaluation:
         epochs = {max(1, round(share * n_epochs)) for share in EVALUATE_AFTER}
         return sorted(epochs - {n_epochs})
 
-    def __call__(self, epoch: int, embeddings: Tensor, predicted: Ints | None) -> EpochDecision:
+    def __call__(self, epoch: int, embeddings: Tensor, predicted: Ints | None) -> tuple[bool, bool]:
         """Stop training early if it is hopeless, gets worse, or assigns every held-out image
         correctly."""
         choice = self.compare(embeddings, predicted)
@@ -249,7 +248,7 @@ class Evaluation:
             self.job.reporter.report(
                 f"Stopped training after {epoch} of {n_epochs} epochs: {reason}."
             )
-        return EpochDecision(is_best=best == epoch, should_stop=bool(reason))
+        return best == epoch, bool(reason)
 
     def _history(self, epoch: int, is_correct: Bools) -> dict[int, Bools]:
         """Return which held-out images were correct after earlier epochs and this one.
