@@ -21,13 +21,15 @@ from shoal.discovery.named_categories import Result, name_categories, write_cate
 from shoal.files import make_folder, write_text
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
+from shoal.report.suggested_splits import suggested_splits
 from shoal.review.decisions import COUNTED_BY
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import MIXED_FROM, RESULTS, THUMBNAILS, UNCERTAIN_BELOW, Run, column
 from shoal.text import shown
 from shoal.words import count, doubt_labels, first_few, interval_in_words, is_wide, plural, span
 
 FROZEN, TRAINED = RESULTS
-LONG_CHANGES = ("moved", "cannot_links")
+LONG_CHANGES = ("moved", "changed_labels", "cannot_links")
 """Parts of changes.json with a row per image, which `collect_facts` leaves out."""
 
 UNCHECKED = (
@@ -187,6 +189,7 @@ def collect_facts(run: Run) -> dict[str, Any]:
     others = [str(run.path / name) for name in RESULTS if Run(run.path / name).is_finished]
     estimate = run.json("estimate")
     del estimate["curve"]
+    reviewed = ReviewedRun.of(run)
     changes = run.json("changes") if run.has("changes.json") else {}
     for name in LONG_CHANGES:
         changes.pop(name, None)
@@ -204,6 +207,16 @@ def collect_facts(run: Run) -> dict[str, Any]:
         "n_novel": run.n_novel,
         "known_without_images": [row.category for row in run.categories if not row.size],
         "estimate": estimate | {"doubt": doubt_estimate(run)},
+        "suggested_splits": [
+            {
+                "category": split.category.category,
+                "probability": split.category.mixed_probability,
+                "groups": [
+                    [reviewed.assignments[row].path for row in group] for group in split.groups
+                ],
+            }
+            for split in suggested_splits(reviewed)
+        ],
         "changes": changes or None,
         "choice": run.json("choice") if run.has("choice.json") else None,
         "other_result": next(iter(others), None),

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from shoal.array_cache import read_array, write_array
 from shoal.checksums import digest_names
 from shoal.data.collection import Collection
+from shoal.data.pixels.decoding import NO_HEIC
 from shoal.data.pixels.loading import Pixels, Skipped, check_headers, load_pixels
 from shoal.device import describe_device, seed_everything
 from shoal.discovery.cache import bound_cache
@@ -93,7 +94,7 @@ def preview(job: Job) -> dict[str, Any]:
         "counted": readable.count(n_unreadable=len(unreadable)),
         "layout": collection.layout,
         "categories": dict(zip(readable.classes, readable.class_sizes.tolist(), strict=True)),
-        "notes": list(collection.notes),
+        "notes": [*collection.notes, *_heic_notes(unreadable)],
         "out": str(job.run.path),
         "is_finished": job.run.is_complete and not job.force,
         "encoder": encoder,
@@ -107,6 +108,14 @@ def report_collection(collection: Collection, reporter: Reporter) -> None:
     """Report the number of images, how they were read, and notes."""
     for line in collection.describe().splitlines():
         reporter.report(line)
+
+
+def _heic_notes(unreadable: Sequence[Skipped]) -> list[str]:
+    """Return a note if HEIC files need a package to be decoded."""
+    n_heic = sum(image.reason == NO_HEIC for image in unreadable)
+    if n_heic == 0:
+        return []
+    return [f"{count(n_heic, 'HEIC file')} {plural(n_heic, 'needs')} pip install pillow-heif"]
 
 
 def _readable(job: Job, index: ArrayLike, unreadable: Sequence[Skipped]) -> Collection:
@@ -289,6 +298,8 @@ def decode(collection: Collection, pixel_size: int, reporter: Reporter) -> Pixel
     """Decode images, or read them from the pixel cache, which is kept below its limit."""
     with reporter.progress("decoding images", "images") as progress:
         pixels = load_pixels(collection, pixel_size, progress=progress)
+    for note in _heic_notes(pixels.skipped):
+        reporter.report(f"note: {note}")
     if collection.images is None and is_main():
         for removed in bound_cache(collection.where, pixel_size):
             reporter.report(

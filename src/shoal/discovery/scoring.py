@@ -14,7 +14,7 @@ from shoal.data.readers import read_labels
 from shoal.data.readers.tables import is_frame
 from shoal.errors import DataError, UsageError
 from shoal.runs import Run, column, locked
-from shoal.words import count
+from shoal.words import count, first_few
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,9 +81,16 @@ def score_run(run: Run, truth: Mapping[str, str]) -> Score:
             f"{run.path}; give each path as in assignments.csv, with its class"
         )
     known = {label for label in labels if label}
+    notes = []
     true_names = [truth[paths[i]] for i in scored]
     classes, y_true = np.unique(true_names, return_inverse=True)
     y_pred = categories[scored]
+    if known and known.isdisjoint(true_names):
+        notes.append(
+            "no true class of the unlabeled images is a known category, so there is no Known "
+            f"accuracy; are they spelled alike? true: {first_few(classes.tolist(), 5)}; known: "
+            f"{first_few(sorted(known), 5)}"
+        )
     # Each rejected image is a separate category.
     is_rejected = y_pred < 0
     apart = np.where(is_rejected, categories.max() + np.cumsum(is_rejected), y_pred)
@@ -94,6 +101,7 @@ def score_run(run: Run, truth: Mapping[str, str]) -> Score:
         n_images=len(scored),
         n_classes=len(classes),
         n_clusters=run.n_clusters,
+        notes=tuple(notes),
     )
     # The checksum shows a report whether a review has changed the categories since.
     checksum = {"categories": digest_rows(categories)}
@@ -112,7 +120,7 @@ def _accuracy(y_true: Ints, y_pred: Ints, is_known: Bools) -> Accuracy:
     def with_rejected(share: float, group: Bools) -> float:
         """Return the share of correct images in the whole group."""
         if not group.any():
-            return share
+            return float("nan")
         return float(np.nan_to_num(share)) * int(group[has_category].sum()) / int(group.sum())
 
     return Accuracy(

@@ -26,7 +26,7 @@ def parts_of(state: State, category: int, n_parts: SupportsIndex) -> list[Ints]:
         raise UsageError(
             f"parts: found {n_parts}, expected 2 to {len(rows)}, the number of its images"
         )
-    return labeled_first(state, category, cut(linkage_of(state, rows), rows, n_parts))
+    return labeled_first(state, category, cut(linkage_of(state, rows), rows, int(n_parts)))
 
 
 def proposed_split(state: State, category: int) -> tuple[Ints, Ints] | None:

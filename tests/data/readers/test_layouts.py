@@ -313,3 +313,10 @@ def test_the_level_of_nested_folders_is_noted_and_can_be_chosen(make_images: Mak
         "Ardea/cinerea",
         "Egretta/alba",
     )
+
+
+def test_a_folder_of_save_to_disk_is_named(tmp_path: Path) -> None:
+    for name in ("dataset_info.json", "state.json", "data-00000-of-00001.arrow"):
+        write(tmp_path / "train" / name, "{}")
+    with pytest.raises(DataError, match="save_to_disk"):
+        read_collection(tmp_path)

@@ -88,6 +88,19 @@ def test_on_ties_in_labels_the_larger_part_keeps_the_category(tmp_path: Path) ->
     assert members(run, "american_bulldog (2)") == [0, 2]
 
 
+def test_changed_labels_are_listed(tmp_path: Path) -> None:
+    run = bulldogs(tmp_path)
+    run.reject(["00.png"])
+    run.move(["01.png"], "boxer")
+    run.rename("pug", "mops")
+    refinement = Refinement.open(run.path)
+    assert refinement.changed_labels(labels_after(run)) == [
+        {"path": "00.png", "given": "american_bulldog", "now": ""},
+        {"path": "01.png", "given": "american_bulldog", "now": "boxer"},
+    ]
+    assert refinement.changed_labels({"08.png": "mops"}) == []
+
+
 def act(run: DiscoveredRun, rng: random.Random) -> None:
     """Try a random action; refused ones have no effect."""
     names = [row.category for row in run.categories]
@@ -140,11 +153,14 @@ def test_only_labels_changed_in_the_review_differ(
         act(run, rng)
     after = labels_after(run)
     state = run.review.state
+    differing = []
     for path, label in labels_before(run).items():
         if not label:
             continue
         number = state.today(KNOWN.index(label))
         name = state.records[number].name
+        if after[path] != name:
+            differing.append({"path": path, "given": name, "now": after[path]})
         row = state.row_of[path]
         agree = {
             action.kind != "reject" and state.today(group.category) == number
@@ -153,3 +169,4 @@ def test_only_labels_changed_in_the_review_differ(
             if row in group.rows
         }
         assert after[path] == name or False in agree, (path, name, after[path])
+    assert Refinement.open(run.path).changed_labels(after) == differing

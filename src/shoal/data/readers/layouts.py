@@ -353,6 +353,11 @@ def _refuse_columns(options: ReadOptions) -> None:
 def _refuse_empty(listing: Listing) -> None:
     if not listing.names:
         ignored = "; ".join(listing.notes) or "no files, or only tables"
+        if any(name.endswith(".arrow") for names in listing.ignored.values() for name in names):
+            raise DataError(
+                f"{listing.root}: written by save_to_disk of Hugging Face's datasets; convert it "
+                "in Python: load_from_disk(...).to_parquet('images.parquet'), one split at a time"
+            )
         raise DataError(
             f"{listing.root}: found no images (jpg, png, webp, tif, bmp, gif or heic) in this "
             f"folder or its subfolders: {ignored}"

@@ -21,11 +21,11 @@ from shoal.discovery.comparison.label_split import LabelSplit, doubts, split_lab
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.frozen_result import cluster_frozen
 from shoal.discovery.job import EmbeddedImages, Job
+from shoal.discovery.named_categories import Result
 from shoal.discovery.reporter import NOTE
 from shoal.discovery.results import (
     FROZEN,
     TRAINED,
-    Result,
     cluster,
     make_result,
     write_result_run,

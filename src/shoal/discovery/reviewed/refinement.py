@@ -142,10 +142,7 @@ class Refinement:
                 known.append(id_of[name])
         labels = None
         if images.n_labeled:
-            labels = {
-                images.names[row]: id_of[images.classes[images.labels[row]]]
-                for row in np.flatnonzero(images.is_labeled)
-            }
+            labels = {path: id_of[name] for path, name in _label_names(images).items() if name}
         ids = [decisions.label(path, labels) for path in images.names]
         position_of = {category: position for position, category in enumerate(known)}
         return replace(
@@ -162,6 +159,16 @@ class Refinement:
                 reserved_names=decisions.taken,
             ),
         )
+
+    def changed_labels(self, now: Mapping[str, str]) -> list[dict[str, str]]:
+        """Return the labels given to the reviewed run that differ from those of `now`, by path."""
+        names = self.decisions.names
+        former = {path: names[category] for path, category in sorted(self.decisions.given.items())}
+        return [
+            {"path": path, "given": name, "now": now[path]}
+            for path, name in former.items()
+            if now.get(path, name) != name
+        ]
 
     def choose_settings(self, arguments: Mapping[str, Any]) -> DiscoverySettings:
         """Return the settings by the arguments of `choose_settings`.
@@ -198,7 +205,21 @@ class Refinement:
             )
         if self.note:
             reporter.report(self.note)
-        n_known = int((collection.class_sizes > 0).sum())
+        n_changed = len(self.changed_labels(_label_names(collection)))
+        if n_changed:
+            reporter.report(
+                f"note: the review or new labels change {count(n_changed, 'given label')}; "
+                "changes.json lists them"
+            )
+        sizes = collection.class_sizes
+        empty = [collection.classes[label] for label in np.flatnonzero(sizes == 0)]
+        if empty and chosen.is_trained:
+            reporter.report(
+                "note: known categories without a labeled or confirmed image "
+                f"({first_few(empty, MAX_LISTED)}) may disappear in training; confirm some images "
+                "of them first, or give --no-train"
+            )
+        n_known = len(sizes) - len(empty)
         if n_clusters is None:
             return chosen
         fitting = max(n_clusters, n_known) if is_requested else count_reviewed(collection)
@@ -217,7 +238,11 @@ class Refinement:
         present = {category: category for category in self.decisions.names} | self.decisions.ended
         ids = {old: category for old, category in present.items() if category in state.found}
         not_applied = replay_onto(State(run), log, ids)
-        changes = self._changes(state) | {"not_applied": not_applied}
+        labels = dict(zip(state.paths, state.columns["label_given"], strict=True))
+        changes = self._changes(state) | {
+            "not_applied": not_applied,
+            "changed_labels": self.changed_labels(labels),
+        }
         run.write_json("changes", changes)
         if not run.has(FILE):  # it exists if this process was killed here before
             replay_review(log, run, by=checked_who(None), ids=ids)
@@ -269,3 +294,10 @@ class Refinement:
             "moved": moved,
             "cannot_links": apart,
         }
+
+
+def _label_names(collection: Collection) -> dict[str, str]:
+    """Return the label of each image by path, '' for unlabeled."""
+    names = [*collection.classes, ""]  # the last one for UNLABELED
+    labels = zip(collection.names, collection.labels.tolist(), strict=True)
+    return {path: names[label] for path, label in labels}
