@@ -67,9 +67,6 @@ Layout = dict[str, object]
 WHOLE = 65535
 """The largest x and y."""
 
-MIN_TSNE = 3
-"""Fewest images for which t-SNE is computed."""
-
 
 class Search:
     """Searches in one run."""
@@ -263,7 +260,7 @@ class Search:
         """
         is_known = "_tsne" in vars(self) or bool(self._stored)
         wants_tsne = name == "tsne" or (name != "pca" and is_known)
-        if not wants_tsne or len(self._mapped) < MIN_TSNE:
+        if not wants_tsne or len(self._mapped) < 3:
             return self._pca
         with self._computing:
             return self._tsne

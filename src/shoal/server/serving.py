@@ -16,8 +16,6 @@ from shoal.server.pictures import Originals
 PORT = 8765
 """The default port."""
 
-BACKLOG = 128
-
 
 def bind(host: str, port: int | None) -> socket.socket:
     """Return a listening socket; without a port the default one, or any if that is taken.
@@ -35,7 +33,7 @@ def bind(host: str, port: int | None) -> socket.socket:
         wanted = ports.pop(0)
         try:
             listener.bind((host, wanted))
-            listener.listen(BACKLOG)
+            listener.listen()
             return listener
         except (OSError, OverflowError) as error:
             listener.close()
