@@ -1,6 +1,9 @@
 """Steps that methods share, reimplemented as loops: slow, and independent of the package. B images
 with two views each."""
 
+import math
+
+import numpy as np
 import torch
 
 
@@ -28,6 +31,22 @@ def supervise(views, labels, temperature, *, with_positives=True):
         terms = [((torch.dot(views[i], views[j]) / temperature).exp() / below).log() for j in same]
         total = total - sum(terms) / len(terms)
     return total / len(rows)
+
+
+def simgcd_loss(cosines, labels, contrastive, supervised, epoch):
+    """SimGCD's loss from its contrastive losses, with λ = 0.35, ε = 2 and 30 epochs of warm-up."""
+    n = len(cosines)
+    sharp = np.linspace(0.07, 0.04, 30)[min(epoch, 29)]  # 0.04 from the thirtieth epoch on
+    probabilities = [torch.softmax(row / 0.1, dim=0) for row in cosines]
+    taught = 0.0
+    for i in range(n):
+        target = torch.softmax(cosines[(i + n // 2) % n].detach() / sharp, dim=0)
+        taught = taught - sum(target[k] * probabilities[i][k].log() for k in range(len(target))) / n
+    mean = sum(probabilities) / n
+    spread = math.log(len(mean)) + sum(p * p.log() for p in mean)
+    labeled = [i for i in range(n) if labels[i] >= 0]
+    classified = -sum(probabilities[i][labels[i]].log() for i in labeled) / len(labeled)
+    return 0.65 * (taught + 2 * spread + contrastive) + 0.35 * (classified + supervised)
 
 
 def affinities(nodes, n_views, k):

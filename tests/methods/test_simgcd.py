@@ -1,9 +1,6 @@
 """SimGCD: the loss against a slow loop in a whole step on a tiny ViT, and the colors that training
 finds."""
 
-import math
-
-import numpy as np
 import pytest
 import torch
 
@@ -11,29 +8,11 @@ from shoal.encoders.head import HeadSettings
 from shoal.methods.simgcd import SimGcd, SimGcdSettings
 from shoal.training.model import TaskShape
 from shoal.training.sgd import Sgd
-from slow_steps import contrast, supervise
+from slow_steps import contrast, simgcd_loss, supervise
 
 LABELS = [0, -1, 1, 0, -1, 1]
 
 SMALL = SimGcdSettings(head=HeadSettings(kind="mlp", width=16, dim=8))
-
-
-def slow_loss(cosines, views, epoch):
-    """Compute the loss of two views of six images, row by row."""
-    n = len(cosines)
-    sharp = np.linspace(0.07, 0.04, 30)[min(epoch, 29)]  # 0.04 from the thirtieth epoch on
-    probabilities = [torch.softmax(row / 0.1, dim=0) for row in cosines]
-    taught = 0.0
-    for i in range(n):
-        target = torch.softmax(cosines[(i + n // 2) % n].detach() / sharp, dim=0)
-        taught = taught - sum(target[k] * probabilities[i][k].log() for k in range(len(target))) / n
-    mean = sum(probabilities) / n
-    spread = math.log(len(mean)) + sum(p * p.log() for p in mean)
-    labeled = [i for i in range(n) if LABELS[i % 6] >= 0]
-    classified = -sum(probabilities[i][LABELS[i % 6]].log() for i in labeled) / len(labeled)
-    contrastive = contrast(views, 1.0)
-    supervised = supervise(views, LABELS * 2, 0.07)
-    return 0.65 * (taught + 2 * spread + contrastive) + 0.35 * (classified + supervised)
 
 
 @pytest.mark.parametrize("epoch", [0, 10, 40])
@@ -47,7 +26,10 @@ def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit, epoch):
     cosines = torch.stack(
         [torch.stack([(f / f.norm()) @ direction for direction in directions]) for f in features]
     )
-    tiny_vit.check(loss, slow_loss(cosines, model.head(features), epoch))
+    views = model.head(features)
+    labels = LABELS * 2
+    contrastive, supervised = contrast(views, 1.0), supervise(views, labels, 0.07)
+    tiny_vit.check(loss, simgcd_loss(cosines, labels, contrastive, supervised, epoch))
     torch.testing.assert_close(model.classifier.weight.grad, weight.grad, rtol=1e-3, atol=1e-5)
 
 

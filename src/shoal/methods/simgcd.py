@@ -81,15 +81,12 @@ class SimGcd(ClassifierModel):
         settings = self.settings
         weight = settings.loss.supervised_weight
         cosines = batch.gather(batch.outputs["cosines"])  # (2B, K)
-        views = batch.gather(batch.outputs["projections"])  # (2B, D)
         logits = cosines / settings.student_temperature
         distillation = self.distillation_loss(cosines, logits, batch.epoch)
         # log K is the maximum of the entropy, so this term is at least 0.
         mean_entropy = math.log(logits.shape[1]) - entropy_of_mean(logits.softmax(dim=1))
         classification = labeled_cross_entropy(logits, batch.labels)
-        of_gcd = gcd_losses(views, batch.labels, settings.loss)
-        contrastive = of_gcd["loss_contrastive"]
-        supervised = of_gcd["loss_supervised"]
+        contrastive, supervised = self.contrastive_losses(batch)
         unsupervised = distillation + settings.entropy_weight * mean_entropy + contrastive
         return {
             "loss": (1 - weight) * unsupervised + weight * (classification + supervised),
@@ -99,6 +96,12 @@ class SimGcd(ClassifierModel):
             "loss_contrastive": contrastive,
             "loss_supervised": supervised,
         }
+
+    def contrastive_losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return InfoNCE and the supervised contrastive loss of the projections."""
+        views = batch.gather(batch.outputs["projections"])  # (2B, D)
+        losses = gcd_losses(views, batch.labels, self.settings.loss)
+        return losses["loss_contrastive"], losses["loss_supervised"]
 
     def distillation_loss(self, cosines: Tensor, logits: Tensor, epoch: int) -> Tensor:
         """Return the cross-entropy between each view's prediction and the sharpened prediction for

@@ -38,10 +38,14 @@ def contrastive_loss(views: Tensor, temperature: float, *, with_positive: bool =
 
     `with_positive` keeps the positive in the denominator, as the paper's sum over j ≠ i does.
     """
-    similarity = views @ views.T / temperature  # (2B, 2B)
-    n_images = len(views) // 2
+    return info_nce(views @ views.T / temperature, with_positive=with_positive)
+
+
+def info_nce(similarity: Tensor, *, with_positive: bool = True) -> Tensor:
+    """Return InfoNCE of similarities (2B, 2B), divided by the temperature."""
+    n_images = len(similarity) // 2
     positive = similarity.roll(n_images, dims=1).diagonal()  # (2B,)
-    excluded = torch.eye(len(views), dtype=torch.bool, device=views.device)
+    excluded = torch.eye(len(similarity), dtype=torch.bool, device=similarity.device)
     if not with_positive:
         excluded = excluded | excluded.roll(n_images, dims=1)
     return (_log_sum(similarity, excluded) - positive).mean()
@@ -57,10 +61,17 @@ def supervised_loss(
     over every j ≠ i. In a batch of one class the paper's denominator would be empty, so it then
     includes the positives.
     """
+    return supervised_contrast(views @ views.T / temperature, labels, with_positives=with_positives)
+
+
+def supervised_contrast(
+    similarity: Tensor, labels: Tensor, *, with_positives: bool = False
+) -> Tensor:
+    """Return the supervised contrastive loss of similarities (2B, 2B), divided by the
+    temperature."""
     is_labeled = labels != UNLABELED
-    weights = is_labeled.to(views.dtype)
-    similarity = views @ views.T / temperature  # (2B, 2B)
-    itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
+    weights = is_labeled.to(similarity.dtype)
+    itself = torch.eye(len(similarity), dtype=torch.bool, device=similarity.device)
     pairs = is_labeled[:, None] & is_labeled & ~itself
     positives = pairs & (labels[:, None] == labels)
     others = pairs if with_positives else pairs & ~positives
