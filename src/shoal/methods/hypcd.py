@@ -1,0 +1,189 @@
+"""HypCD (Liu, He, Han, CVPR 2025) in its form on SimGCD: its losses and classifier in hyperbolic
+space.
+
+Training: features and projections are clipped to a length and mapped into the Poincaré ball. The
+contrastive losses compare projections by angle and, with a weight that grows over the epochs, by
+hyperbolic distance. A hyperbolic linear layer is the classifier, trained by SimGCD's
+self-distillation. Inference: the class with the largest output.
+
+Shapes: B images per batch, b of them in this process, C dimensions of a feature, D of a
+projection, K clusters, N rows of X columns.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shoal.encoders.head import unit
+from shoal.encoders.vision import Encoder
+from shoal.methods.classifier import CosineClassifier, cluster_by_classifier
+from shoal.methods.method import Method
+from shoal.methods.simgcd import SimGcd, SimGcdSettings
+from shoal.settings import Fraction, Positive
+from shoal.training.losses import (
+    contrastive_loss,
+    info_nce,
+    supervised_contrast,
+    supervised_loss,
+)
+from shoal.training.model import Batch, TaskShape
+from shoal.training.train_settings import linear_schedule
+
+BORDER = 1e-3
+"""Points are at least this share of the ball's radius away from its border."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HypCdSettings(SimGcdSettings):
+    """Settings of HypCD; `recipes/hypcd` holds the published values for fine-grained (`dino`) and
+    generic images.
+
+    The temperatures of `loss` are those of the losses by distance.
+    """
+
+    curvature: Positive = 0.05
+    """c: the ball has radius 1/√c."""
+    clip: Positive = 2.3
+    """r: greatest length of a feature or projection before it is mapped into the ball."""
+    distance_weight: Fraction = 1.0
+    """α_d in the last epoch, increasing linearly from 0: weight of the losses by distance; those by
+    angle have 1 - α_d."""
+    angle_temperature: Positive = 0.3
+    """Factor of both temperatures in the losses by angle."""
+
+
+class HypCd(SimGcd):
+    """SimGCD's loss with hyperbolic contrastive losses and a hyperbolic classifier."""
+
+    settings: HypCdSettings
+
+    def __init__(self, encoder: Encoder, settings: HypCdSettings, shape: TaskShape) -> None:
+        super().__init__(encoder, settings, shape)
+        n_clusters, dim = self.classifier.weight.shape
+        self.classifier = HyperbolicClassifier(dim, n_clusters, settings.curvature)
+
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        """Return clipped projections (b, D), and the outputs of the classifier (b, K) instead of
+        cosines."""
+        features = self.encoder.tail(inputs)
+        return {
+            "projections": clip_rows(self.head.layers(features).float(), self.settings.clip),
+            "cosines": self.classifier(clip_rows(features.float(), self.settings.clip)),
+        }
+
+    def contrastive_losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return InfoNCE and the supervised contrastive loss, each α_d · by distance + (1 - α_d) ·
+        by angle."""
+        settings = self.settings
+        weight = linear_schedule(
+            batch.epoch, 0.0, settings.distance_weight, settings.training.epochs
+        )
+        projections = batch.gather(batch.outputs["projections"])  # (2B, D)
+        views = unit(projections)  # the map into the ball preserves angles at its center
+        closeness = -distances(to_ball(projections, settings.curvature), settings.curvature)
+        angle = settings.angle_temperature
+        temperature = settings.loss.temperature
+        contrastive = torch.lerp(
+            contrastive_loss(views, angle * temperature), info_nce(closeness / temperature), weight
+        )
+        temperature = settings.loss.supervised_temperature
+        labels = batch.labels
+        supervised = torch.lerp(
+            supervised_loss(views, labels, angle * temperature, with_positives=True),
+            supervised_contrast(closeness / temperature, labels, with_positives=True),
+            weight,
+        )
+        return contrastive, supervised
+
+    def represent(self, inputs: Tensor) -> Tensor:
+        """Return clipped features (b, C) and a column that makes their length r, so that unit
+        embeddings still contain the length."""
+        clip = self.settings.clip
+        features: Tensor = self.encoder.tail(inputs).float()
+        lengths = torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp_max(clip)  # (b, 1)
+        missing = ((clip - lengths) * (clip + lengths)).sqrt()
+        return torch.cat([clip_rows(features, clip), missing], dim=1)
+
+    def predict(self, embeddings: Tensor) -> Tensor:
+        """Return the cluster (N,) with the largest output."""
+        outputs: Tensor = self.classifier(self.settings.clip * embeddings[:, :-1])  # (N, K)
+        return outputs.argmax(dim=1)
+
+
+class HyperbolicClassifier(CosineClassifier):
+    """HypFFN: a hyperbolic linear layer, whose outputs are the coordinates of a point in a ball of
+    K dimensions."""
+
+    def __init__(self, dim: int, n_clusters: int, curvature: float) -> None:
+        super().__init__(dim, n_clusters)
+        self.curvature = curvature
+        self.bias = nn.Parameter(torch.zeros(n_clusters))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return outputs (N, K) of clipped features (N, C), in float32 also under autocast.
+
+        The Möbius product of a matrix with a point mapped into the ball is the mapped product.
+        """
+        curvature = self.curvature
+        with torch.autocast(rows.device.type, enabled=False):
+            products = to_ball(F.linear(rows.float(), self.weight), curvature)
+            biases = to_ball(self.bias[None], curvature)
+            return into_ball(mobius_add(products, biases, curvature), curvature)
+
+    def start_at_images(
+        self, rows: Tensor, labels: Tensor, n_known: int, generator: torch.Generator
+    ) -> None:
+        """Set the weights to embeddings (n, C + 1) without their last column."""
+        super().start_at_images(rows[:, :-1], labels, n_known, generator)
+
+
+def clip_rows(rows: Tensor, limit: float) -> Tensor:
+    """Scale rows (N, X) that are longer than a limit to this length."""
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)  # (N, 1)
+    return rows * (limit / lengths.clamp_min(limit))
+
+
+def into_ball(points: Tensor, curvature: float) -> Tensor:
+    """Move points (N, X) near or beyond the border of the ball into it."""
+    return clip_rows(points, (1 - BORDER) * curvature**-0.5)
+
+
+def to_ball(rows: Tensor, curvature: float) -> Tensor:
+    """Map rows (N, X) of the tangent space at the origin to points of the ball."""
+    # The limit of tanh(x) / x at 0 is 1.
+    scaled = curvature**0.5 * torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp_min(1e-6)
+    return into_ball(rows * (scaled.tanh() / scaled), curvature)
+
+
+def mobius_add(first: Tensor, second: Tensor, curvature: float) -> Tensor:
+    """Return the Möbius sums (N, X) of points (N, X) and (N, X) or (1, X)."""
+    c = curvature
+    product = (first * second).sum(dim=1, keepdim=True)
+    first_square = first.square().sum(dim=1, keepdim=True)
+    second_square = second.square().sum(dim=1, keepdim=True)
+    above = (1 + 2 * c * product + c * second_square) * first + (1 - c * first_square) * second
+    return above / (1 + 2 * c * product + c**2 * first_square * second_square)
+
+
+def distances(points: Tensor, curvature: float) -> Tensor:
+    """Return hyperbolic distances (N, N) between points (N, X) of the ball.
+
+    The formula without a Möbius sum, and differences instead of products, so that the distance of
+    two near points is accurate and that of equal ones has a gradient of 0.
+    """
+    straight = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+    depths = 1 - curvature * points.square().sum(dim=1)  # (N,), 0 at the border
+    scale = curvature**0.5
+    sines: Tensor = scale * straight / (depths[:, None] * depths).sqrt()  # (N, N), hyperbolic
+    return 2 / scale * sines.asinh()
+
+
+METHOD = Method(
+    settings=HypCdSettings,
+    title="HypCD",
+    model=HypCd,
+    cluster=cluster_by_classifier,
+    needs_n_clusters=True,
+)
