@@ -98,3 +98,18 @@ def test_rows_are_named_where_they_differ_in_a_choice():
 def test_choices_say_whether_hidden_labels_chose(row, protocol, is_hidden):
     snapshot = choices(row, replace(OPTIONS, protocol=protocol))["snapshot"]
     assert ("HIDDEN" in snapshot) == is_hidden
+
+
+@pytest.mark.parametrize(("name", "setup"), [("1", "transductive"), ("2", "inductive")])
+def test_a_method_that_the_paper_does_not_have_gets_a_row_without_its_numbers(name, setup):
+    options = replace(OPTIONS, methods=("legogcd", "cms", "legogcd"))
+    experiment = get_experiment(name, options.methods)
+    rows = [row.name for row in experiment.rows]
+    assert rows.count("LegoGCD, K given") == 1
+    assert rows.index("LegoGCD, K given") == rows.index("CMS, K given") + 1
+    assert next(row.setup for row in experiment.rows if row.method == "legogcd") == setup
+    plan = make_plan(experiment, ["cub"], [0], options)
+    assert {cell.method for cell in plan.cells} == {"cms", "legogcd"}
+    assert build_table(plan, {}, {}).rows["LegoGCD, K given"] == ["–"] * 3
+    assert get_experiment("4", options.methods) == get_experiment("4"), "rows are not methods"
+    assert get_experiment(name, ("cms",)) == get_experiment(name)

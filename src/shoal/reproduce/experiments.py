@@ -4,8 +4,8 @@ The rows with mean shifts (IMS, Algorithm 1)
 on frozen features are not in the paper: they show how much of a result is due to training.
 """
 
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Literal
 
 from shoal.errors import UnknownName
@@ -255,8 +255,21 @@ EXPERIMENTS: dict[str, Experiment] = {
 count classes and images, as `shoal datasets verify` does."""
 
 
-def get_experiment(name: str) -> Experiment:
-    """Return a table by its name: a number, or 'iterations'."""
+def get_experiment(name: str, methods: Sequence[str] = ()) -> Experiment:
+    """Return a table by its name, a number or 'iterations'.
+
+    A table of methods with K given has a row, without numbers of the paper, for each of `methods`
+    that the paper does not have there.
+    """
     if name not in EXPERIMENTS:
         raise UnknownName("table", name, EXPERIMENTS)
-    return EXPERIMENTS[name]
+    experiment = EXPERIMENTS[name]
+    rows = experiment.rows
+    given = [row for row in rows if row.name.endswith(", K given")]
+    known = {row.method for row in given}
+    new = [METHODS[method].title for method in dict.fromkeys(methods) if method not in known]
+    if not given or not new:
+        return experiment
+    end = rows.index(given[-1]) + 1
+    added = _rows(*(f"{title}, K given" for title in new), setup=given[0].setup)
+    return replace(experiment, rows=(*rows[:end], *added, *rows[end:]))

@@ -48,7 +48,7 @@ def reproduce(
     there is no result at all, its error is raised. Several processes share every training and
     clustering; the main one writes, and the others return an empty list.
     """
-    experiments = [get_experiment(name) for name in dict.fromkeys(names)]
+    experiments = [get_experiment(name, options.methods) for name in dict.fromkeys(names)]
     if not roots:
         raise UsageError(f"reproduce: no --root DATASET=FOLDER; datasets: {', '.join(BENCHMARKS)}")
     for dataset in roots:
