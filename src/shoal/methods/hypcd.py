@@ -10,6 +10,7 @@ Shapes: B images per batch, b of them in this process, C dimensions of a feature
 projection, K clusters, N rows of X columns.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -175,7 +176,7 @@ def distances(points: Tensor, curvature: float) -> Tensor:
     """
     straight = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
     depths = 1 - curvature * points.square().sum(dim=1)  # (N,), 0 at the border
-    scale = curvature**0.5
+    scale = math.sqrt(curvature)
     sines: Tensor = scale * straight / (depths[:, None] * depths).sqrt()  # (N, N), hyperbolic
     return 2 / scale * sines.asinh()
 
