@@ -247,7 +247,7 @@ def test_hidden_labels_do_not_affect_predictions(photos, given, tmp_path: Path) 
         ("--n-clusters 1000", 2),
         ("--n-clusters 1-2", 2),
         ("--n-clusters 61-99", 2),
-        ("--encoder ./nowhere", 4),
+        ("--encoder ./nowhere", 2),
         ("--encoder efficientnet-lite3", 2),
         ("--encoder dino-vitb16", 4),
         ("--input-size 4", 2),

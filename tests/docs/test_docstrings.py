@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import shoal
+from shoal.report.figures import new_figure
 
 DOCUMENTED = sorted({*shoal.__all__} - {"UNLABELED", "ShoalError"})
 ON_PHOTOS = ("discover", "load", "refine")
@@ -92,6 +93,7 @@ def test_the_example_runs(name: str) -> None:
 def test_the_examples_of_a_run_and_its_methods_run_one_after_the_other(
     same_photos, discover_same: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("shoal.report.figures.new_figure", new_figure)  # `run.plot` draws one
     monkeypatch.chdir(tmp_path)
     shutil.copytree(discover_same(), tmp_path / "runs" / "photos")
     (tmp_path / "photos").symlink_to(same_photos.folder)

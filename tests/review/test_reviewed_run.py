@@ -131,7 +131,6 @@ def test_a_novel_category_without_images_is_no_known_one_and_no_choice(
     review.act(verbs.move, ["09.png"], "tern")
     review.act(verbs.move, ["09.png"], "novel-002")
     text = render_report(Run(run.path))
-    assert "2 categories without images (novel-001, tern) are not counted." in text
     choices = (
         export_run(ReviewedRun.open(run.path), "labelstudio", tmp_path / "out").folder
         / "labels.xml"
