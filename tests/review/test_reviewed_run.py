@@ -130,7 +130,6 @@ def test_a_novel_category_without_images_is_no_known_one_and_no_choice(
     review.act(verbs.move, ["06.png", "07.png", "08.png"], "gull")
     review.act(verbs.move, ["09.png"], "tern")
     review.act(verbs.move, ["09.png"], "novel-002")
-    text = render_report(Run(run.path))
     choices = (
         export_run(ReviewedRun.open(run.path), "labelstudio", tmp_path / "out").folder
         / "labels.xml"
