@@ -28,7 +28,7 @@ def split_off(review: Review, category: int, name: str, *rows: int) -> None:
 
 def test_where_nothing_was_decided_the_given_labels_are_all_there_is(review: Review) -> None:
     found = decisions_of(review.state)
-    assert (found.labels, found.apart) == ({}, {})
+    assert (found.labels, found.cannot_links) == ({}, {})
     assert found.given == {"00.png": 0, "03.png": 1}
     assert (found.known, found.became_known) == ((0, 1), ())
 
@@ -60,7 +60,7 @@ def test_rejected_images_are_cannot_links_and_lose_a_label_they_came_with(run: R
     review = Review(run)
     review.act(verbs.decide, "reject", None, ["00.png", "06.png"], by="ann")
     found = decisions_of(review.state)
-    assert found.apart == {"00.png": {0}, "06.png": {2, 3}, "07.png": {3}}
+    assert found.cannot_links == {"00.png": {0}, "06.png": {2, 3}, "07.png": {3}}
     assert (found.label("00.png"), found.label("03.png")) == (-1, 1)
     assert found.contradicted == {"00.png"}
     assert "00.png" not in found.categories
@@ -72,11 +72,11 @@ def test_who_puts_an_image_back_takes_the_cannot_link_away(run: Run) -> None:
     review.act(verbs.decide, "reject", None, ["06.png"], by="ann")
     review.act(verbs.move, ["06.png"], "novel-001", by="ann")
     review.act(verbs.move, ["07.png"], "novel-002", by="ann")
-    assert decisions_of(review.state).apart == {}
+    assert decisions_of(review.state).cannot_links == {}
     review.undo(by="ann")
-    assert decisions_of(review.state).apart == {"07.png": {3}}
+    assert decisions_of(review.state).cannot_links == {"07.png": {3}}
     review.undo(by="ann")
-    assert decisions_of(review.state).apart == {"06.png": {2}, "07.png": {3}}
+    assert decisions_of(review.state).cannot_links == {"06.png": {2}, "07.png": {3}}
 
 
 def test_a_merge_carries_labels_and_cannot_links_to_what_it_makes(review: Review) -> None:
@@ -84,7 +84,7 @@ def test_a_merge_carries_labels_and_cannot_links_to_what_it_makes(review: Review
     review.act(verbs.merge, ["heron", "novel-001"], by="ann")
     review.act(verbs.merge, ["gull", "heron"], by="ann")
     found = decisions_of(review.state)
-    assert found.apart == {"06.png": {0}}
+    assert found.cannot_links == {"06.png": {0}}
     assert found.given == {"00.png": 0, "03.png": 0}
     assert (found.known, found.ended) == ((0,), {1: 0, 2: 0})
     assert found.called == {"gull": 0, "heron": 0, "novel-001": 0, "novel-002": 3}

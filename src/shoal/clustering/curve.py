@@ -19,7 +19,7 @@ from shoal.errors import DataError, UsageError
 from shoal.words import count
 
 DEFAULT_MAX_CLUSTERS = 1000
-"""Largest K tried by default, or ten times the known classes if that is more."""
+"""Largest K tried by default, or ten times the number of known classes if that is larger."""
 
 MIN_FIT_LABELS = 5
 """Smallest number of labeled images of a class that is included in `fit`. For a class with fewer,
@@ -68,8 +68,8 @@ def accuracy_curve(
     """Return the curve of every cut from `min_clusters`, at least the number of known classes, to
     `max_clusters`.
 
-    The largest K is 1,000 by default, or ten times the known classes, and at most the number of
-    distinct points.
+    The largest K is by default the larger of 1,000 and ten times the number of known classes, and
+    at most the number of distinct points.
     """
     labels = as_labels(labels, tree.n_leaves, name="labels")
     known = known_classes(labels, min_clusters, max_clusters)  # (N,) 0 … C-1, -1 for unlabeled

@@ -54,7 +54,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     n_clusters
         Number of clusters, at most the number of distinct rows. None estimates it from the labels,
-        up to 1,000 or ten times the number of known classes, whichever is larger; a range such as
+        up to the larger of 1,000 and ten times the number of known classes; a range such as
         (30, 50) estimates it within that range.
     n_neighbors
         Number of nearest neighbors that a point moves toward, excluding itself.

@@ -58,8 +58,8 @@ class InferenceSettings:
     min_clusters: int | None = None
     """Smallest K that the estimate considers; None: the number of known classes."""
     max_clusters: int | None = None
-    """Largest K that the estimate considers; None: 1,000 or ten times the number of known
-    classes, whichever is larger."""
+    """Largest K that the estimate considers; None: the larger of 1,000 and ten times the number of
+    known classes."""
     must_link: bool = False
     """Whether variance within the known classes is reduced (`links.py`), the labeled images of a
     class start as one cluster, and no cluster contains two classes. The numbers of clusters and

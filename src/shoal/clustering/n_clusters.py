@@ -48,9 +48,9 @@ probability of that number is at least this fraction of the largest one. The val
 a normal distribution at the end of its 90 % interval, relative to its mode. The 10 % quantile would
 rarely include that number, because a single value at the edge rarely has a probability of 10 %."""
 
-SURE_FIT_LABELS = 8
-"""Labeled images per class needed to use `precision` without `gap`: with fewer, it sometimes
-overestimates K by far."""
+RELIABLE_FIT_LABELS = 8
+"""Labeled images per class needed to use `precision` without `gap`; with fewer, it sometimes
+overestimates K greatly."""
 
 SCALES = {"balance": 0.15, "median": 0.2, "gap": 0.6}
 """Typical error of log K of each heuristic, used as the scale of Student's t distribution."""
@@ -58,8 +58,8 @@ SCALES = {"balance": 0.15, "median": 0.2, "gap": 0.6}
 DEGREES_OF_FREEDOM = 2
 """Of that distribution. Its tails are heavy, because a heuristic is sometimes far off."""
 
-FEW_KNOWN_RATIOS = 2.0, 2.5
-"""Ratios K / C between which the upper end of the interval is interpolated from that of the whole
+PAIRS_ONLY_RATIOS = 2.0, 2.5
+"""Between these two ratios K / C, the upper end of the interval moves from that of the full
 posterior to that of the pairs alone."""
 
 MAX_RATIO_BY_PAIRS = 20
@@ -126,7 +126,8 @@ def estimate_n_clusters(
     min_clusters
         Smallest K, also in the interval; None: the number of known classes.
     max_clusters
-        Largest K, also in the interval; None: 1,000, or ten times the known classes.
+        Largest K, also in the interval; None: the larger of 1,000 and ten times the number of known
+        classes.
 
     Returns
     -------
@@ -180,7 +181,7 @@ def interval(curve: Curve) -> Range:
         low = curve.n_classes
     # With few known classes the heuristics underestimate K by up to two thirds, because they do not
     # detect merged novel classes. The upper end then moves, in log K, to that of the pairs alone.
-    first, last = np.log(FEW_KNOWN_RATIOS)
+    first, last = np.log(PAIRS_ONLY_RATIOS)
     per_known = _quantile(curve, posterior, 0.5) / curve.n_classes
     fraction = float(np.clip((np.log(per_known) - first) / (last - first), 0, 1))
     by_pairs = max(high, _quantile(curve, _posterior_by_pairs(curve), upper))
@@ -193,9 +194,10 @@ def _quantile(curve: Curve, weights: Floats, share: float) -> int:
 
 
 def _posterior_by_pairs(curve: Curve) -> Floats:
-    """Return the probability (M,) of each K by pairs alone, with a prior uniform in log K.
+    """Return the probability (M,) of each K by pairs alone.
 
-    Where pairs are uninformative, their likelihood falls as 1 / K, which already is that prior.
+    No prior is multiplied in: where pairs are uninformative, their likelihood already falls as
+    1 / K. Without pairs, the probability is proportional to 1 / K.
     """
     k = curve.n_clusters
     logs = -np.log(k) if curve.pairs is None else curve.pairs.log_likelihood(k)
@@ -234,15 +236,15 @@ def read_heuristic(curve: Curve) -> tuple[str, float, float]:
     labels per class, `gap` is used alone. If two heuristics are combined, the expected error grows
     with their distance.
     """
-    # At least half of the known classes, and at least two, have as many labeled images or more.
-    n_most = np.sort(curve.class_sizes)[-max(2, -(-curve.n_classes // 2))]
-    if n_most >= SURE_FIT_LABELS:
+    # At least half of the known classes, and at least two, have `n_typical` labeled images or more.
+    n_typical = np.sort(curve.class_sizes)[-max(2, -(-curve.n_classes // 2))]
+    if n_typical >= RELIABLE_FIT_LABELS:
         name = "balance"
         estimates = [plateau(curve), precision(curve)]
     elif curve.n_labeled >= 2 * curve.n_classes:
         name = "median"
         estimates = [plateau(curve), gap(curve)]
-        if n_most >= MIN_FIT_LABELS:
+        if n_typical >= MIN_FIT_LABELS:
             estimates.append(precision(curve))
     else:
         name = "gap"
@@ -305,9 +307,9 @@ def search_n_clusters(
     by `cluster(K)` have the highest labeled accuracy; the smallest on ties.
 
     `cluster` must not use the `labels` (N,), -1 for unlabeled. K lies between `min_clusters`, by
-    default the number of known classes, and `max_clusters`, by default 1,000 or ten times the known
-    classes. It is never below the number of known classes, nor above that plus the number of
-    unlabeled images.
+    default the number of known classes, and `max_clusters`, by default the larger of 1,000 and ten
+    times the number of known classes. It is never below the number of known classes, nor above that
+    plus the number of unlabeled images.
     """
     from scipy.optimize import minimize_scalar
 
@@ -348,8 +350,8 @@ def read_n_clusters(value: object) -> tuple[int | None, Range | None]:
     numbers = [as_count(end, name="n_clusters", least=1) for end in ends]
     if not 1 <= len(numbers) <= 2 or numbers != sorted(numbers):
         raise UsageError(
-            f"n_clusters: found {value!r}, expected a whole number, or a range such as 30-50, "
-            "(30, 50) in Python, the smaller number first"
+            f"n_clusters: found {value!r}, expected a whole number or a range with the smaller "
+            "number first, such as 30-50 or, in Python, (30, 50)"
         )
     if numbers[0] == numbers[-1]:
         return numbers[0], None

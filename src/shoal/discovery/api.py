@@ -102,7 +102,7 @@ def discover(
     review
         A reviewed run of these images to continue from, as in `refine`.
     out
-        The run folder to write; `runs/<name of the images>` if not given.
+        The run folder to write; `runs/<name of the folder or file>` by default.
     device
         'cpu', 'cuda' or 'cuda:1'; the best available one if not given.
     resume
@@ -244,7 +244,7 @@ def prepare(
     else:
         refinement = Refinement.open(review)
         folder = refinement.next_folder if out is None else Path(out)
-        refinement.check_out(folder, resume=resume, force=force)
+        refinement.check_run_folder(folder, resume=resume, force=force)
         chosen = refinement.choose_settings(settings)
         collection = refinement.read(source)
         listener = reporter if is_main() else SILENT

@@ -104,14 +104,16 @@ def name_categories(
     categories, n_novel = number_clusters(discovery.clusters, labels, n_known, discovery.embeddings)
     points, neighbors = _neighbors(discovery, n_neighbors)
     names = category_names(images.classes, n_novel)
-    naming = Naming(categories=categories, names=names, ids=list(range(len(names))), apart={})
+    naming = Naming(
+        categories=categories, names=names, ids=list(range(len(names))), cannot_links={}
+    )
     if isinstance(images, Collection) and images.previous is not None:
         naming = reuse_names(categories, points, images, images.previous)
     categories = naming.categories
     n_categories = len(naming.names)
     members = describe(points, categories, neighbors, points, categories, n_known)
     second = members.second.copy()
-    for row, rejected in naming.apart.items():
+    for row, rejected in naming.cannot_links.items():
         if second[row] in rejected:
             second[row] = UNLABELED
     calibration = _calibrate(discovery, labels, n_known, neighbors, unseen)

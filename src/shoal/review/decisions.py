@@ -33,8 +33,8 @@ class Decisions:
     """
     given: dict[str, int]
     """The present category of each given label, by image."""
-    apart: dict[str, frozenset[int]]
-    """Cannot-links: the categories that an image was rejected from."""
+    cannot_links: dict[str, frozenset[int]]
+    """The categories that an image was rejected from."""
     categories: dict[str, int]
     """The category of every image that has one."""
     called: dict[str, int]
@@ -56,7 +56,7 @@ class Decisions:
         if given is None:
             given = self.given
         label = given.get(path, NO_CATEGORY)
-        if label in self.apart.get(path, ()):
+        if label in self.cannot_links.get(path, ()):
             return NO_CATEGORY
         return label
 
@@ -84,7 +84,7 @@ def decisions_of(state: State) -> Decisions:
         became_known=tuple(number for number in known if present[number].is_novel),
         labels=labels,
         given=_by_path(state, given),
-        apart=_cannot_links(state),
+        cannot_links=_cannot_links(state),
         categories=_by_path(state, state.category),
         called=called,
         ended={number: state.today(number) for number in state.records if number not in present},

@@ -44,7 +44,7 @@ OTHERS_WEIGHT = 0.5
 MAX_COMPARED = 400
 """Images of a category that are compared with those of another."""
 
-MAX_MEAN = 100
+MAX_AVERAGED = 100
 """Maximum number of images whose mean represents a category when targets are ranked."""
 
 MAX_MERGES = 50
@@ -58,14 +58,15 @@ COMPARED_ROWS = 1 << 10
 """Images that are compared with their whole category at a time."""
 
 MIN_DECIDED = 3
-"""With at least this many labeled, confirmed or moved images, their mean is the center."""
+"""With at least this many labeled, confirmed or moved images, candidates for a category are ranked
+by the mean of these; with fewer, by the mean of all its images."""
 
 
 Layout = dict[str, object]
 """The name of a layout of the map, tsne or pca, the rows of its images, and their x and y."""
 
-WHOLE = 65535
-"""The largest x and y."""
+MAX_COORDINATE = 65535
+"""The largest x and y of the map."""
 
 
 class Search:
@@ -226,7 +227,7 @@ class Search:
         if len(homes) == 1:
             members.pop(int(homes[0]), None)
         groups = [np.array(rows), *members.values()]
-        means = [self._unit(_sample(some, MAX_MEAN)).mean(axis=0) for some in groups]
+        means = [self._unit(_sample(some, MAX_AVERAGED)).mean(axis=0) for some in groups]
         directions = unit(np.array(means))
         order = np.argsort(-(directions[1:] @ directions[0]), kind="stable")
         categories = [*members]
@@ -253,10 +254,11 @@ class Search:
         ]
 
     def layout(self, name: str) -> Layout:
-        """Return the layout pca or tsne of the map, or else the one by t-SNE if it is known.
+        """Return a layout of the map: 'pca' or 'tsne'; for any other name, t-SNE if it is computed
+        or stored, otherwise PCA.
 
-        t-SNE takes seconds to compute for hundreds of images, and half a minute for thousands; for
-        fewer than three, the layout is by PCA.
+        t-SNE takes seconds to compute for hundreds of images, and half a minute for thousands. With
+        fewer than three images, the layout is always PCA.
         """
         is_known = "_tsne" in vars(self) or bool(self._stored)
         wants_tsne = name == "tsne" or (name != "pca" and is_known)
@@ -291,9 +293,14 @@ class Search:
 def _scaled(rows: Ints, points: Floats, layout: str) -> Layout:
     low = points.min(axis=0)
     high = points.max(axis=0)
-    x, y = np.rint((points - low) / np.maximum(high - low, 1e-12) * WHOLE).T
+    x, y = np.rint((points - low) / np.maximum(high - low, 1e-12) * MAX_COORDINATE).T
     # y points down on a page
-    return {"layout": layout, "rows": rows.tolist(), "x": x.tolist(), "y": (WHOLE - y).tolist()}
+    return {
+        "layout": layout,
+        "rows": rows.tolist(),
+        "x": x.tolist(),
+        "y": (MAX_COORDINATE - y).tolist(),
+    }
 
 
 def _members(ids: Ints) -> dict[int, Ints]:

@@ -106,8 +106,8 @@ def test_a_rejection_holds_in_later_runs(reviewed: DiscoveredRun, tmp_path: Path
     assert third.path == tmp_path / "runs" / "photos-3"
     assert by_path(Run(third.path))[rejected][0] != "red"
     assert (
-        Refinement.open(third.path).decisions.apart
-        == Refinement.open(second.path).decisions.apart
+        Refinement.open(third.path).decisions.cannot_links
+        == Refinement.open(second.path).decisions.cannot_links
         != {}
     )
     rows, _ = third.assigner(device="cpu").assign(Path(third.provenance["root"]) / rejected)

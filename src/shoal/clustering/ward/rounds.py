@@ -3,11 +3,13 @@
 Ward is reducible, so the greedy algorithm would merge such pairs too, one after the other. Pairs
 are ordered by (D, lower slot, higher slot), and each cluster takes its first pair in that order.
 Hence the first pair of all is always mutual, and every round merges, even with ties. If three
-clusters are equally far apart, a union may be nearer to a third cluster by a rounding error than
-its parts were. The third cluster is updated if it is the nearest of the union; otherwise its
-nearest may be a rounding error too far until that one merges.
+clusters are equally far apart, rounding may put the union of two slightly nearer to the third than
+its parts were. If the third is the nearest neighbor of the union, its own nearest neighbor becomes
+the union. Otherwise it keeps its old nearest neighbor, which may be farther than the union by a
+rounding error, until that neighbor merges.
 
-M slots, some dead until slots are renumbered, in the order of their clusters' smallest leaves.
+Each cluster is stored in one of M slots, ordered by smallest leaf; the slot of an absorbed cluster
+is dead until slots are renumbered. D is the squared Ward height of a pair.
 """
 
 import torch
@@ -17,24 +19,24 @@ from shoal.clustering.ward.lists import LAST, Decision, Lists, Pairs, Partners, 
 from shoal.clustering.ward.scan import Clusters
 
 LIVE_SHARE = 0.8
-"""Slots are renumbered when fewer than this share of them is alive; copying in every round would
+"""Slots are renumbered when less than this share of them is alive; copying in every round would
 cost more."""
 
 
 def as_merges(left: Tensor, right: Tensor, distance: Tensor, sizes: Tensor) -> Tensor:
-    """Return merges as rows of scipy's format, (R, 4) float64: two nodes, here D, and the size of
-    the union."""
+    """Return merges as rows of scipy's format, (R, 4) float64: two nodes, D (scipy has its root),
+    and the size of the union."""
     return torch.stack([left.double(), right.double(), distance, sizes], 1)
 
 
 def merge_round(clusters: Clusters, next_node: int) -> Tensor:
     """Merge all mutually nearest pairs, numbered from `next_node`, and update the clusters whose
-    nearest has changed; return the merges."""
+    nearest neighbor has changed; return the merges."""
     nearest = clusters.decision.nearest
     slots = torch.arange(len(nearest), device=nearest.device)
     kept = ((nearest[nearest] == slots) & (slots < nearest)).nonzero()[:, 0]
     gone = nearest[kept]
-    assert len(kept), "no cluster is nearest to its nearest: a distance is not symmetric"
+    assert len(kept), "no two clusters are mutually nearest: a distance is not symmetric"
     sizes = clusters.geometry.sizes
     pairs = Pairs(kept, gone, sizes[kept], sizes[gone], clusters.decision.distance[kept])
     has_lists = not clusters.is_few
@@ -83,7 +85,8 @@ def _follow(clusters: Clusters, pairs: Pairs) -> None:
 
 
 def _join(clusters: Clusters, pairs: Pairs) -> None:
-    """Join the lists of merged clusters; chunks have separate rows."""
+    """Join the lists of merged clusters; chunks write to disjoint rows, so they can run in
+    parallel."""
     sizes = clusters.geometry.sizes
     lists = clusters.lists
     live_sizes = sizes[clusters.is_live]
@@ -101,20 +104,20 @@ def _join(clusters: Clusters, pairs: Pairs) -> None:
 
 
 def _stale(clusters: Clusters, pairs: Pairs) -> Tensor:
-    """Return the clusters that did not merge but whose nearest did."""
+    """Return the clusters that did not merge but whose nearest neighbor did."""
     nearest = clusters.decision.nearest
     is_merged = torch.zeros_like(clusters.is_live)
     is_merged[pairs.kept] = True
     is_merged[pairs.gone] = True
     stale = (is_merged[nearest] & ~is_merged & clusters.is_live).nonzero()[:, 0]
-    # A dead slot is its own nearest, so that it is never part of a mutual pair.
+    # A dead slot is its own nearest neighbor, so that it is never part of a mutual pair.
     nearest[pairs.gone] = pairs.gone
     return stale
 
 
 def _update_nearest(clusters: Clusters, fresh: Tensor) -> None:
-    """Make each of the `fresh` clusters the nearest of its nearest, if it comes before that one's
-    current nearest."""
+    """Update the other direction: let b be the nearest neighbor of a `fresh` cluster a. If a comes
+    before b's current nearest neighbor, it replaces it."""
     decision = clusters.decision
     target = decision.nearest[fresh]
     distance = decision.distance[fresh]

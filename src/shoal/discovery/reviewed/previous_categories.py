@@ -101,8 +101,8 @@ def continue_categories(
     is_new = has_none & (shares > 0.5)[discovery.clusters]
     ids = np.where(is_new, previous.next_id + discovery.clusters, ids)  # ids not used before
     is_labeled = collection.labels != UNLABELED
-    apart = _rejected(collection, previous)
-    nearest = _nearest_ids(whitened(discovery.embeddings), ids, is_labeled, apart)
+    cannot_links = _rejected(collection, previous)
+    nearest = _nearest_ids(whitened(discovery.embeddings), ids, is_labeled, cannot_links)
     ids = np.where(is_labeled | is_new, ids, nearest)
     categories = {collection.names[row]: int(ids[row]) for row in np.flatnonzero(~is_new)}
     unlinked = discovery.clusters if discovery.unlinked is None else discovery.unlinked
@@ -119,10 +119,10 @@ def continue_categories(
 
 
 def _nearest_ids(
-    points: Floats, ids: Ints, is_labeled: NDArray[np.bool_], apart: Mapping[int, Set[int]]
+    points: Floats, ids: Ints, is_labeled: NDArray[np.bool_], cannot_links: Mapping[int, Set[int]]
 ) -> Ints:
-    """Return for each row (N, C) the id (N,) with the nearest center, of those that `apart` does
-    not forbid for it, if there are any; the share of an id among the neighbors is added.
+    """Return for each row (N, C) the id (N,) with the nearest center, of those that `cannot_links`
+    does not forbid for it, if there are any; the share of an id among the neighbors is added.
 
     Labeled rows count more than others for a center and as neighbors.
     """
@@ -140,7 +140,7 @@ def _nearest_ids(
     for row, point in enumerate(points):
         scores = centers @ point  # (K,)
         np.add.at(scores, positions[neighbors[row]], votes[row])
-        is_allowed = ~np.isin(numbers, [NO_CATEGORY, *apart.get(row, ())])
+        is_allowed = ~np.isin(numbers, [NO_CATEGORY, *cannot_links.get(row, ())])
         if not is_allowed.any():
             is_allowed = numbers != NO_CATEGORY
         nearest[row] = np.where(is_allowed, scores, -np.inf).argmax()
@@ -158,7 +158,7 @@ class Naming:
     """(K,) the known classes first."""
     ids: list[int]
     """(K,)"""
-    apart: dict[int, set[int]]
+    cannot_links: dict[int, set[int]]
     """By row, the positions of the categories that the image was rejected from."""
 
 
@@ -189,11 +189,11 @@ def reuse_names(
         positions[novel] = len(ids)
         ids.append(number)
     position_of = {number: position for position, number in enumerate(ids)}
-    apart = {
+    cannot_links = {
         row: {position_of[number] for number in rejected if number in position_of}
         for row, rejected in _rejected(collection, previous).items()
     }
-    moved = apply_cannot_links(points, positions[categories], len(ids), apart)
+    moved = apply_cannot_links(points, positions[categories], len(ids), cannot_links)
     if int(moved.max()) == len(ids):
         ids.append(next_id)
     taken = sorted({*previous.reserved_names, *previous.names.values(), *classes})
@@ -202,7 +202,7 @@ def reuse_names(
     names = list(classes)
     for number in ids[len(classes) :]:
         names.append(previous.names[number] if number in previous.names else next(new_names))
-    return Naming(categories=moved, names=names, ids=ids, apart=apart)
+    return Naming(categories=moved, names=names, ids=ids, cannot_links=cannot_links)
 
 
 def match_groups(now: Ints, before: Ints) -> dict[int, int]:
@@ -219,15 +219,15 @@ def match_groups(now: Ints, before: Ints) -> dict[int, int]:
 
 
 def apply_cannot_links(
-    points: Tensor, categories: Ints, n_categories: int, apart: Mapping[int, Set[int]]
+    points: Tensor, categories: Ints, n_categories: int, cannot_links: Mapping[int, Set[int]]
 ) -> Ints:
     """Return categories (N,) of unit rows (N, D) that respect cannot-links.
 
-    `apart` maps a row to its forbidden categories. A row in one of these moves to the category with
-    the nearest center that is allowed and has images; if there is none, it gets the number K, a new
-    category.
+    `cannot_links` maps a row to its forbidden categories. A row in one of these moves to the
+    category with the nearest center that is allowed and has images; if there is none, it gets the
+    number K, a new category.
     """
-    wrong = {row: ids for row, ids in apart.items() if categories[row] in ids}
+    wrong = {row: ids for row, ids in cannot_links.items() if categories[row] in ids}
     moved = categories.copy()
     if not wrong:
         return moved

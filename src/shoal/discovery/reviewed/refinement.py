@@ -71,7 +71,7 @@ class Refinement:
             return folder.with_name(f"{numbered[1]}-{int(numbered[2]) + 1}")
         return folder.with_name(f"{folder.name}-2")
 
-    def check_out(self, out: Path, *, resume: bool, force: bool) -> None:
+    def check_run_folder(self, out: Path, *, resume: bool, force: bool) -> None:
         """Raise if `out` is the reviewed run, or a run with a review that would be overwritten."""
         if out.resolve() == self.run.path.resolve():
             raise UsageError(f"{out}: this is the reviewed run itself; choose another --out")
@@ -154,14 +154,15 @@ class Refinement:
                 class_ids=tuple(known),
                 names=names,
                 categories=decisions.categories,
-                cannot_links=decisions.apart,
+                cannot_links=decisions.cannot_links,
                 next_id=next_id,
                 reserved_names=decisions.taken,
             ),
         )
 
     def changed_labels(self, now: Mapping[str, str]) -> list[dict[str, str]]:
-        """Return the labels given to the reviewed run that differ from those of `now`, by path."""
+        """Return the labels given to the reviewed run that are different in `now`, a mapping from
+        path to label."""
         names = self.decisions.names
         former = {path: names[category] for path, category in sorted(self.decisions.given.items())}
         return [
@@ -171,9 +172,9 @@ class Refinement:
         ]
 
     def choose_settings(self, arguments: Mapping[str, Any]) -> DiscoverySettings:
-        """Return the settings by the arguments of `choose_settings`.
+        """Return the settings for the arguments of `choose_settings`.
 
-        Unless these include a config or a recipe, what they do not give is as in the reviewed run.
+        Unless they include a config or a recipe, all other settings are those of the reviewed run.
         """
         if arguments.get("config") or arguments.get("recipe"):
             return choose_settings(**arguments)
@@ -283,7 +284,9 @@ class Refinement:
             for path, category in now.items()
             if path in before and before[path] != category
         ]
-        apart = {path: sorted(ids) for path, ids in sorted(decisions.apart.items()) if path in now}
+        cannot_links = {
+            path: sorted(ids) for path, ids in sorted(decisions.cannot_links.items()) if path in now
+        }
         return {
             "review_of": str(self.run.path),
             "n_images": len(now),
@@ -292,7 +295,7 @@ class Refinement:
             "became_known": [decisions.names[category] for category in decisions.became_known],
             "categories": categories,
             "moved": moved,
-            "cannot_links": apart,
+            "cannot_links": cannot_links,
         }
 
 

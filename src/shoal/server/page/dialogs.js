@@ -122,7 +122,7 @@ const KEYS = [
   ["f", "flag them as uncertain"],
   ["m", "move them to another category: a digit chooses a likely one, Enter the first that matches what you type"],
   ["n", "create a category from them"],
-  ["t", "write a note on them; words such as #blurred are tags, which the path filter finds"],
+  ["t", "write a note on them; words such as #blurred are tags, which the filter Path finds"],
   ["2", "move the image in focus to its second choice"],
   ["r", "rename the category"],
   ["j", "merge (join) it with another"],

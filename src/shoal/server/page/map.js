@@ -4,7 +4,7 @@ import { $, bdi, clamped, make, number, notify } from "/static/dom.js";
 import { showThumbnail } from "/static/thumbs.js";
 import * as data from "/static/store.js";
 
-const WHOLE = 65535, MOST_CORNERS = 80;
+const MAX_COORDINATE = 65535, MOST_CORNERS = 80;
 const GOLDEN_ANGLE = 137.508; // degrees between the hues of two categories: neighbors in the list differ most
 const TSNE = "Layout: t-SNE.";
 const PCA = "Layout: two principal components, which separate fewer categories.";
@@ -117,7 +117,7 @@ async function show(canvas, line, redraw, showRows) {
   const { side, left, top } = frame(canvas), every = Math.ceil(line.length / MOST_CORNERS);
   const corners = line.filter((_, at) => at % every === 0).map(([x, y]) => {
     const across = ((x - view.x) / view.scale - left) / side, down = ((y - view.y) / view.scale - top) / side;
-    return `${Math.round(across * WHOLE)}.${Math.round(down * WHOLE)}`;
+    return `${Math.round(across * MAX_COORDINATE)}.${Math.round(down * MAX_COORDINATE)}`;
   });
   const lasso = [points.layout, ...corners].join("_"), rows = await rowsInside(lasso);
   if (rows.length) return showRows(lasso, rows);
@@ -143,7 +143,7 @@ function frame(canvas) {
 }
 
 function onCanvas({ side, left, top }, x, y) {
-  return [(left + (x / WHOLE) * side) * view.scale + view.x, (top + (y / WHOLE) * side) * view.scale + view.y];
+  return [(left + (x / MAX_COORDINATE) * side) * view.scale + view.x, (top + (y / MAX_COORDINATE) * side) * view.scale + view.y];
 }
 
 function draw(canvas, chosen) {
