@@ -5,7 +5,7 @@
     │   └── UnknownName        2  a name that is not known
     ├── DataError              3  images, labels or embeddings that cannot be used
     │   └── TooFewDistinct     3  fewer distinct embeddings than clusters
-    ├── Diverged               1  a training whose loss is NaN or infinite
+    ├── Diverged               1  a training run whose loss is NaN or infinite
     └── MissingError           4  a package, weights or a device that is missing
 
 Every message says where the error is, what was found, what was expected and what to do. Messages
@@ -89,11 +89,12 @@ class DataError(ShoalError, ValueError):
 
 
 class TooFewDistinct(DataError):
-    """Fewer distinct embeddings than clusters: copies, or a collapsed training."""
+    """Fewer distinct embeddings than clusters: copies, or a collapsed training run."""
 
 
 class Diverged(ShoalError):
-    """A training whose loss or gradient is not finite; the same settings would diverge again."""
+    """A training run whose loss or gradient is not finite; with the same settings, it would diverge
+    again."""
 
 
 class MissingError(ShoalError):

@@ -60,7 +60,7 @@ def test_a_comparison_prints_a_table_and_a_working_command_and_resume_prints_it_
     assert lines[-1] == str(tmp_path / "run" / "compare.html")
     assert lines[-3] == "to run the best method with all labels:"
     messages = run.stderr.splitlines()
-    announced = next(at for at, line in enumerate(messages) if line.startswith("2 trainings"))
+    announced = next(at for at, line in enumerate(messages) if line.startswith("2 training runs"))
     assert any("labels held out from every method" in line for line in messages[:announced])
     again = run_compare(*given, "--resume")
     assert (again.exit_code, again.stdout) == (0, run.stdout)
@@ -82,7 +82,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(given, tmp_path: Path) -> 
     assert not (tmp_path / "run").exists()
     assert (
         run_compare(*given, "--dry-run").stdout.splitlines()[1]
-        == "frozen, cms and gcd: 2 trainings"
+        == "frozen, cms and gcd: 2 training runs"
     )
 
 

@@ -1,4 +1,4 @@
-"""Assign new images to a finished run: existing ids, or -1 for possibly new."""
+"""Assign new images to a finished run: existing ids, or -1 if their category may be new."""
 
 import logging
 import re

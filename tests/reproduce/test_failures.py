@@ -1,4 +1,4 @@
-"""If a training fails or collapses, the others continue, and the table reports it."""
+"""If a training run fails or collapses, the others continue, and the table reports it."""
 
 import json
 from dataclasses import replace
@@ -55,7 +55,7 @@ def test_the_other_cells_are_run_and_the_next_call_tries_the_missing_one_again(
     with monkeypatch.context() as patch:
         asked = failing(patch, "gcd", ShoalError(REASON))
         found = run("1", out=tmp_path, log=logged.append)
-    assert asked == ["gcd"], "once for the two cells of the training"
+    assert asked == ["gcd"], "once for the two cells of the training run"
     ours = {r["row"]: r for r in found.records if r["column"] == "All"}
     assert ours["GCD, K given"]["ours"] is ours["GCD, K estimated"]["ours"] is None
     assert ours["CMS, K given"]["ours"] is not None

@@ -15,7 +15,7 @@ PROTOCOLS = {"paper": "", "reference": "_reference"}
 
 
 LONG = ("12", "13", "iterations")
-"""Tables with more trainings than the others."""
+"""Tables with more training runs than the others."""
 
 
 def plain_first(names):

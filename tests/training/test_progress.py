@@ -1,4 +1,4 @@
-"""Progress, stopping and early stopping of a training."""
+"""Progress, stopping and early stopping of a training run."""
 
 from dataclasses import dataclass, field
 

@@ -21,7 +21,7 @@ def test_recorded_steps_equal_unrecorded_steps(toy, monkeypatch):
         trained = train(toy.data(), model, toy.settings(epochs=3, views=ViewSettings(pool=3)))
         weights.append([value.detach().clone() for value in model.parameters()])
         losses.append([(row["loss"], row["gradient"]) for row in trained.metrics])
-    assert len(recorded) == 3  # once per epoch, and only in the first training
+    assert len(recorded) == 3  # once per epoch, and only in the first training run
     assert all(torch.equal(one, other) for one, other in zip(*weights, strict=True))
     assert losses[0] == losses[1]
 

@@ -40,12 +40,14 @@ def assign(
             help="Folder of images, one image, shards, a table of paths, or embeddings."
         ),
     ],
-    out: Annotated[Path | None, typer.Option(help="CSV file to write; printed if absent.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="CSV file to write; by default, it is printed.")
+    ] = None,
     outlier_share: Annotated[
         float,
         typer.Option(
             help="Images with a higher outlier score than all but this share of the run's images "
-            "are possibly new."
+            "get the category id -1: their category may be new."
         ),
     ] = 0.01,
     watch: Annotated[
@@ -65,9 +67,9 @@ def assign(
 ) -> None:
     """Assign new images to a run's categories, e.g. `shoal assign runs/birds new/ --out new.csv`.
 
-    The category id -1 means possibly new; existing categories never change. Embeddings are npy or
-    npz files; for a run made from embeddings also parquet and csv files. Ctrl-C stops --watch; the
-    same command continues its table.
+    An image gets the category id -1 if its category may be new; existing categories never change.
+    Embeddings are npy or npz files; for a run made from embeddings also parquet and csv files.
+    Ctrl-C stops --watch; the same command continues its table.
     """
     from shoal.arrays import nan_to_null
     from shoal.data.readers.boxes import BoxOptions

@@ -29,7 +29,7 @@ def cluster(
     labels: Annotated[
         Path | None,
         typer.Option(
-            help="Table of paths and labels, or npy of labels in row order; if absent, labels in "
+            help="Table of paths and labels, or npy of labels in row order; by default, those in "
             "the file of embeddings are used."
         ),
     ] = None,
@@ -47,7 +47,7 @@ def cluster(
     ] = None,
     protocol: Protocol = None,
     out: Annotated[
-        Path | None, typer.Option(help="Run folder to write; runs/<name of the file> if absent.")
+        Path | None, typer.Option(help="Run folder to write; by default runs/<name of the file>.")
     ] = None,
     device: Device = None,
     force: Force = False,

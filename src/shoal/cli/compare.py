@@ -48,7 +48,7 @@ def compare(
     whole_images: WholeImages = False,
     methods: Annotated[
         str | None,
-        typer.Option(help="Two or more methods; cms,simgcd,gcd if absent. See docs/methods.md."),
+        typer.Option(help="Two or more methods; by default cms,simgcd,gcd. See docs/methods.md."),
     ] = None,
     encoder: EncoderName = None,
     n_clusters: NClusters = None,
@@ -79,7 +79,7 @@ def compare(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder to write; runs/<name of the images>-compare if absent."),
+        typer.Option(help="Folder to write; by default runs/<name of the folder or file>-compare."),
     ] = None,
     seed: Seed = None,
     device: Device = None,
@@ -147,7 +147,7 @@ def _show_plan(job: "ComparisonJob", *, as_json: bool) -> None:
     plan = preview(job)
     for line in plan["held_out"]:
         log(line)
-    trainings = f"{listed(plan['methods'])}: {count(plan['n_trainings'], 'training')}"
+    trainings = f"{listed(plan['methods'])}: {count(plan['n_trainings'], 'training run')}"
     show_plan(plan, [trainings], as_json=as_json)
 
 

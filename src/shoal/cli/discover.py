@@ -88,7 +88,8 @@ def discover(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Run folder to write; runs/<name of the images> if absent.")
+        Path | None,
+        typer.Option(help="Run folder to write; by default runs/<name of the folder or file>."),
     ] = None,
     seed: Seed = None,
     device: Device = None,

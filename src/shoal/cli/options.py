@@ -45,7 +45,7 @@ Boxes = Annotated[
 MinConfidence = Annotated[
     float | None,
     typer.Option(
-        help="Leave out boxes with a lower confidence; MegaDetector's typical threshold if absent."
+        help="Leave out boxes with a lower confidence; by default MegaDetector's typical threshold."
     ),
 ]
 Margin = Annotated[
@@ -58,17 +58,17 @@ NClusters = Annotated[
     str | None,
     typer.Option(
         help="Number of categories, such as 40, or a range for the estimate, such as 30-50; "
-        "estimated if absent."
+        "by default, it is estimated."
     ),
 ]
 Device = Annotated[
-    str | None, typer.Option(help="cpu, cuda or cuda:N; if absent, CUDA if there is a GPU.")
+    str | None, typer.Option(help="cpu, cuda or cuda:N; by default, CUDA if there is a GPU.")
 ]
 Train = Annotated[
     bool | None,
     typer.Option(
         "--train/--no-train",
-        help="Train, or use the frozen encoder; if absent, train if there are enough labels to "
+        help="Train, or use the frozen encoder; by default, train if there are enough labels to "
         "tell whether it helps.",
     ),
 ]
@@ -76,7 +76,7 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing run.
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Check the input, print what would be done, and stop.")
 ]
-Seed = Annotated[int | None, typer.Option(help="Random seed; 0 if absent.")]
+Seed = Annotated[int | None, typer.Option(help="Random seed; by default 0.")]
 Protocol = Annotated[
     str | None,
     typer.Option(help="Defaults: shoal, paper, or reference for those of the released code."),

@@ -16,7 +16,7 @@ def report(
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", help="HTML file to write; report.html in the run folder if absent."
+            "-o", "--output", help="HTML file to write; by default report.html in the run folder."
         ),
     ] = None,
     figures: Annotated[
@@ -27,7 +27,8 @@ def report(
         bool | None,
         typer.Option(
             "--tsne/--no-tsne",
-            help="Compute a t-SNE map and store it, or leave it out; if absent, show a stored one.",
+            help="Compute a t-SNE map and store it, or leave it out; by default, a stored one is "
+            "shown.",
         ),
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,

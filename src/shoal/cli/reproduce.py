@@ -19,7 +19,9 @@ FAILED = 1
 def reproduce(
     tables: Annotated[
         list[str] | None,
-        typer.Argument(help="One or more tables, such as 1 or iterations; lists them if absent."),
+        typer.Argument(
+            help="One or more tables, such as 1 or iterations; by default, they are listed."
+        ),
     ] = None,
     root: Annotated[
         list[str] | None,
@@ -41,7 +43,7 @@ def reproduce(
     ] = "paper",
     methods: Annotated[
         str | None,
-        typer.Option(help="Run only the rows of these methods, as in cms,gcd; all if absent."),
+        typer.Option(help="Run only the rows of these methods, as in cms,gcd; by default all."),
     ] = None,
     change: Annotated[
         list[str] | None,
@@ -54,7 +56,7 @@ def reproduce(
     efficientnet-lite2`.
 
     Prints our numbers with the paper's in parentheses, and writes Markdown and CSV. Finished cells
-    and trainings are stored in --out; the same command resumes an interrupted one.
+    and training runs are stored in --out; the same command resumes an interrupted one.
     """
     if not tables:
         _list_experiments(as_json=json)

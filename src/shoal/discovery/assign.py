@@ -1,4 +1,4 @@
-"""Assign new images to the categories of a finished run, or to -1 if they are possibly new.
+"""Assign new images to the categories of a finished run, or to -1 if their category may be new.
 
 A watched folder is polled; each image that arrives is assigned once.
 
@@ -70,17 +70,18 @@ UNREADABLE_ROW = Assignment(
 """The row of an unreadable image."""
 
 Assigned = tuple[list[Assignment], tuple[Skipped, ...]]
-"""A row per readable image, and the unreadable images."""
+"""The rows, and the unreadable images."""
 
 
 class Assigner:
     """Assigns new images to the categories of a finished run, which is loaded once for all calls.
 
     If the run has a classifier, its prediction is the category of a new image. Otherwise the
-    nearest images of the run vote. They also vote if they choose a category that a review created,
-    because the classifier does not know it. An image whose outlier score exceeds `threshold` gets
-    the category -1, possibly new; the threshold is chosen so that `outlier_share` of the run's own
-    images exceed it. Categories are never added, renamed or renumbered.
+    nearest images of the run vote. Their vote also overrides the classifier if it goes to a
+    category that a review created, which the classifier does not know. An image whose outlier score
+    exceeds `threshold` gets the category -1, possibly a new category; the threshold is chosen so
+    that `outlier_share` of the run's own images exceed it. Categories are never added, renamed or
+    renumbered.
     """
 
     def __init__(
@@ -305,7 +306,8 @@ class Assigner:
         if self._seen is not None:
             confidence = confidence * seen_probability(self._seen, members.outlier_score)
         apart_share = self._is_apart[neighbors.indices.cpu().numpy()].mean(axis=1)  # (M,)
-        # If the category may be two, an image near the second one is less likely to be correct.
+        # If the category may be a mixture of two, an image near the second part is less likely to
+        # be correct.
         confidence = confidence * (1 - self._mixed_probability[categories] * apart_share)
         # Round as in the run's table, from which the threshold was computed.
         is_outlier = np.round(members.outlier_score, DECIMALS) > self.threshold

@@ -151,7 +151,7 @@ class DiscoveredRun(Run):
         whole_images: bool = False,
         device: AnyDevice = None,
     ) -> list[Assignment]:
-        """Assign new images to the categories of this run, -1 for possibly new.
+        """Assign new images to the categories of this run, or to -1 if their category may be new.
 
         A list, array or data frame gives a row per entry, in its order and with its paths. An
         unreadable image has `status` unreadable, category_id -1 and is_novel false; a path that

@@ -126,7 +126,7 @@ def with_device_recipe(arguments: Mapping[str, Any], recipe: str) -> dict[str, A
     """Return the arguments of `choose_settings` with a recipe for a device, unless they choose the
     method's settings otherwise.
 
-    The schedule of the CPU's recipe is not combined with other settings of the training.
+    The schedule of the CPU's recipe is not combined with other training settings.
     """
     default = {"encoder": DEFAULT_ENCODER, "protocol": "shoal", "recipe": None, "config": None}
     is_default = all(arguments.get(name) in (None, value) for name, value in default.items())

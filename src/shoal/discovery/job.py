@@ -105,7 +105,7 @@ class EmbeddedImages:
     frozen: Representation
     """Embeddings of the frozen encoder."""
     trunk: Trunk
-    """Tokens and views that the trainings of a job share."""
+    """Tokens and views that the training runs of a job share."""
     ready_at: float = field(default_factory=time.monotonic)
     """When they were embedded."""
 

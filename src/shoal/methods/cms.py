@@ -141,7 +141,7 @@ class Cms(Model):
         return {"loss": total, "loss_supervised": supervised, "loss_shifted": unsupervised}
 
     def mean_shift(self, views: Tensor, neighbors: Neighbors) -> Tensor:
-        """Return z (b, D): views (b, D) moved one step toward their neighbors (equation 5).
+        """Return z (2b, D): views (2b, D) moved one step toward their neighbors (equation 5).
         Gradients flow through the views only."""
         return shift(
             views,

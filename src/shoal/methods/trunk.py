@@ -1,8 +1,8 @@
-"""Outputs of the frozen trunk for one collection, shared by all trainings on it: tokens, and pools
-of views.
+"""Outputs of the frozen trunk for one collection, shared by all training runs on it: tokens, and
+pools of views.
 
-Trainings share tokens if they split the same encoder at the same block, and a pool if they sample
-the same views. N images.
+Training runs share tokens if they split the same encoder at the same block, and a pool if they
+sample the same views. N images.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ class Trunk:
         """Return the task with tokens and pool; `progress` counts images and views that have to be
         computed.
 
-        The pool holds the views that all `planned` trainings use, of which this is one.
+        The pool holds the views that all `planned` training runs use, of which this is one.
         """
         key = trunk_key(settings)
         training = settings.training
@@ -126,8 +126,8 @@ def trunk_key(settings: TrainedSettings) -> TrunkKey:
 
 
 def _used_views(planned: Sequence[PlannedTraining], settings: TrainedSettings) -> Ints:
-    """Return the views of a pool that are used by the planned trainings that sample views as one
-    with these settings does."""
+    """Return the views of a pool that are used by the planned training runs that sample views as
+    one with these settings does."""
     views = np.empty(0, dtype=np.int64)
     training = settings.training
     for task, other in planned:

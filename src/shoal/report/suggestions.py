@@ -95,10 +95,12 @@ def close_pairs(
     most: int,
     distinct: Collection[tuple[int, int]] = (),
 ) -> list[tuple[int, int, float]]:
-    """Return pairs of categories, the first of each novel, with their separation, closest first.
+    """Return pairs of categories with their separation, closest first; the first of a pair is in
+    `novel`.
 
-    These are pairs that look like one category, up to `most`, and other pairs up to `MIN_PAIRS` in
-    total. Pairs marked as `distinct`, the lower id first, are included but not counted.
+    All pairs that look like one category are returned; if these are fewer than `MIN_PAIRS`, the
+    next closest pairs are added up to that number. In total there are at most `most`. Pairs in
+    `distinct` (lower id first) that are closer than all omitted pairs are included but not counted.
 
     Parameters
     ----------

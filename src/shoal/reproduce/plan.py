@@ -122,7 +122,7 @@ class Cell:
 
     @cached_property
     def training_key(self) -> str:
-        """A checksum of everything that must be equal for two cells to share a training."""
+        """A checksum of everything that must be equal for two cells to need the same training."""
         training = to_dict(self)
         for name in ("clustering", "clustering_settings", "n_clusters"):
             del training[name]
@@ -225,7 +225,7 @@ def make_cell(
     method = get_method(trained_method)
     selection = row.selection
     if method.needs_n_clusters or method.uses_n_clusters:
-        selection = row.n_clusters  # a given K is given to the training too
+        selection = row.n_clusters  # a given K is given to training too
     share = 0.0
     if row.setup == "inductive":
         share = INDUCTIVE_SHARE

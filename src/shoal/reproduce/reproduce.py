@@ -43,9 +43,9 @@ def reproduce(
 ) -> list[Reproduction]:
     """Run tables of the paper on benchmarks in `roots` and write them into `out`.
 
-    What they share is trained once. Finished cells and trainings in `out` are used, and an
-    interrupted training is resumed. A training that fails is logged and left out of the tables; if
-    there is no result at all, its error is raised. Several processes share every training and
+    What they share is trained once. Finished cells and training runs in `out` are used, and an
+    interrupted one is resumed. A training run that fails is logged and left out of the tables; if
+    there is no result at all, its error is raised. Several processes share every training run and
     clustering; the main one writes, and the others return an empty list.
     """
     experiments = [get_experiment(name, options.methods) for name in dict.fromkeys(names)]

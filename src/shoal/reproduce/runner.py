@@ -1,4 +1,4 @@
-"""Run cells, each into one JSON file; cells that share a training run together."""
+"""Run cells, each into one JSON file; cells that need the same training are run as a group."""
 
 import json
 import math
@@ -33,7 +33,7 @@ from shoal.training.validation import validate
 class Runner:
     """Runs cells into a folder; finished ones are read instead.
 
-    The checkpoints of every training are stored there: an interrupted training is resumed, and a
+    The checkpoints of every training run are stored there: an interrupted one is resumed, and a
     finished one is used by later cells.
     """
 
@@ -133,7 +133,7 @@ class Runner:
         learned = get_method(cell.method).represent(
             task, cell.settings, device=self.device, folder=folder, resume=True
         )
-        # Images too small for an encoder have features of zeros only.
+        # The features of images that are too small for an encoder are all zero.
         is_zero = (learned.embeddings == 0).all(dim=1)
         check_directions(is_zero, loaded.train.names, loaded.input_size)
         return task, learned
@@ -188,7 +188,8 @@ class Runner:
             return method.cluster(learned, task.labels, settings, n_clusters)
         unseen = learned.embed(loaded.test.pixels)
         labels = loaded.train.labels
-        if cell.sees_hidden_labels:  # the released code also stops shifting by hidden labels
+        if cell.sees_hidden_labels:
+            # The released code also uses hidden labels to decide when to stop shifting.
             labels = np.where(loaded.train.is_known, loaded.train.truth, UNLABELED)
         if method.cluster_unseen is not None:
             assert task.validation is not None
@@ -242,7 +243,7 @@ def estimate_k(learned: Representation, task: Task, rule: str) -> Representation
 
 
 def group_by_training(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """Return groups of cells that share a training, sorted by what a loaded dataset caches.
+    """Return groups of cells that need the same training, sorted by what a loaded dataset caches.
 
     So images are decoded once per dataset, tokens computed once per encoder, and views once per
     seed.

@@ -152,7 +152,7 @@ def find_remarks(
     results: Mapping[str, Result],
     failures: Mapping[str, str],
 ) -> list[str]:
-    """Return sentences about failed and collapsed trainings."""
+    """Return sentences about failed and collapsed training runs."""
     remarks = []
     for cell in cells:
         start = name

@@ -120,7 +120,7 @@ LEFTOVERS = (".*.tmp", "tokens.npy.*", "views.npy.*")
 """Leftovers of a killed run: incomplete files, and tokens of the trunk."""
 
 TRIALS = "trial-*"
-"""Folders of the trainings of a comparison; removed at the end."""
+"""Folders of the training runs of a comparison; removed at the end."""
 
 REVIEW_FILES = ("review*.jsonl", ".review.jsonl.lock")
 """The review of a run, which is not removed with it, to be replayed on the next one."""

@@ -77,7 +77,7 @@ def read_checkpoint(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether the training in a folder is finished."""
+    """Return whether the training run in a folder is finished."""
     file = folder / CHECKPOINT
     return file.is_file() and bool(read_checkpoint(file)[1].get("is_finished"))
 

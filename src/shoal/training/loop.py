@@ -34,7 +34,8 @@ EarlyStopping = Any
 """Evaluates epochs on held-out labels and decides when to stop: called with an epoch, embeddings
 (N, D) of all images and, if the model has a classifier, its predictions (N,), it returns whether
 this is the epoch to use so far (no earlier one is significantly better), and whether training
-should stop. `epochs` are those to evaluate, counted from 1; the last one always is."""
+should stop. Its attribute `epochs` has the epochs to evaluate, counted from 1; the last epoch is
+always evaluated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,7 @@ def train(
     }
     checkpointer = Checkpointer(folder, model, trainer.optimizer, identity, resume=resume)
     loop = Loop(trainer, checkpointer, rule, **hooks)
-    with others_waiting(False):
+    with others_waiting(False):  # all processes take part in training
         trainer.prepare(is_finished=checkpointer.is_finished)
         try:
             while not checkpointer.is_finished:
@@ -111,9 +112,9 @@ class Loop:
     """Asked after every step, or with several processes after every epoch; if it returns True,
     training ends with the best snapshot so far and can be resumed."""
     early_stopping: EarlyStopping = None
-    """Chooses the best snapshot. None, also in all processes but the main one: it is the one with
-    the highest validation accuracy, the latest on ties; without validation labels, or if
-    `settings.snapshot` is 'last', the last one."""
+    """Chooses the best snapshot; given only to the main process. If there is none, the best
+    snapshot is the one with the highest validation accuracy, the latest on ties; without validation
+    labels, or if `settings.snapshot` is 'last', the last one."""
 
     def run_epoch(self) -> None:
         """Train for an epoch, validate it, evaluate it if early stopping is due, and write it."""

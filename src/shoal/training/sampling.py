@@ -25,7 +25,7 @@ BATCHES, VIEWS, BANK_VIEWS, OBJECTIVE, POOL, EPOCH = range(6)
 
 @dataclass(frozen=True, eq=False)
 class Sampler:
-    """Random choices of a training on images with labels (n,), -1 for unlabeled."""
+    """Random choices of a training run on images with labels (n,), -1 for unlabeled."""
 
     labels: Ints
     settings: TrainSettings

@@ -1,4 +1,4 @@
-"""The task of a training: images, the labels a user has, and which of these the loss must not see.
+"""The task of a training run: images, the user's labels, and which of these the loss must not see.
 
 Shapes: N images, n of them for training.
 """
@@ -52,7 +52,7 @@ class Task:
         return labels[self.training]
 
     def identity(self) -> dict[str, object]:
-        """Return what must be the same for a training to be resumed."""
+        """Return what must be the same for a training run to be resumed."""
         images = (
             self.pixels.checksum if isinstance(self.pixels, Pixels) else digest_rows(self.pixels)
         )

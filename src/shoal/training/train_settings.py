@@ -10,7 +10,7 @@ from shoal.training.views import ViewSettings
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainSettings:
-    """Length, learning rate and batches of a training; the defaults are the paper's for
+    """Length, learning rate and batches of a training run; the defaults are the paper's for
     fine-grained images."""
 
     epochs: Count = 200

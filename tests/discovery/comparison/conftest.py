@@ -27,7 +27,7 @@ def collection() -> Collection:
 
 @pytest.fixture(scope="session")
 def options(tiny_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """Arguments of `choose_comparison` for short trainings of a tiny encoder."""
+    """Arguments of `choose_comparison` for short training runs of a tiny encoder."""
     config = tmp_path_factory.mktemp("config") / "tiny.yaml"
     config.write_text(TINY.format(encoder=tiny_encoder))
     return {"config": config, "changes": SMALL}

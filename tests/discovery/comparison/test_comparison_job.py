@@ -115,7 +115,7 @@ def test_every_method_is_trained_on_the_same_labels_without_the_held_out_ones(
         assert (run.path / "report.html").is_file()
     assert found.held_out["n_images"] == len(split.rows)
     assert found == Comparison.open(found.path)
-    assert sum(line.startswith("2 trainings") for line in lines) == 1
+    assert sum(line.startswith("2 training runs") for line in lines) == 1
     assert sum("preparing views" in line for line in lines) <= 1
     assert not list(found.path.glob("trial-*"))
 

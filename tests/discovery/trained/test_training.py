@@ -1,4 +1,4 @@
-"""Stopping a training, its deadline, and reused tokens and views."""
+"""Stopping a training run, its deadline, and reused tokens and views."""
 
 import importlib.util
 import math

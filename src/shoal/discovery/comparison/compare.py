@@ -75,12 +75,12 @@ def compare(
     whole_images
         Images without a box are items.
     repeats
-        Number of repetitions, each with other held-out labels and new trainings.
+        Number of repetitions, each with other held-out labels and new training runs.
     max_minutes
         Minutes within which to end: training stops in time, and the finished methods are
         compared.
     out
-        The folder to write; `runs/<name of the images>-compare` by default.
+        The folder to write; `runs/<name of the folder or file>-compare` by default.
     device
         'cpu', 'cuda' or 'cuda:1'; the best available one by default.
     resume

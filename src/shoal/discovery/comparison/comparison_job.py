@@ -183,8 +183,9 @@ class ComparisonJob(Job):
         with stop_request(training_deadline(self, images, self.comparison.max_minutes)) as stop:
             job = replace(self, stop=stop)
             self.reporter.report(
-                f"{count(len(trainings), 'training')}, {count(n_epochs, 'epoch')} in all. Ctrl-C "
-                "stops and compares the finished methods, a second Ctrl-C quits; --resume continues"
+                f"{count(len(trainings), 'training run')}, {count(n_epochs, 'epoch')} in all. "
+                "Ctrl-C stops and compares the finished methods, a second Ctrl-C quits; --resume "
+                "continues"
             )
             for trial, training in zip(trials, trainings, strict=True):
                 self.reporter.report(trial.title)

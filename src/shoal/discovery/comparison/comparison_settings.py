@@ -33,7 +33,7 @@ class ComparisonSettings:
     methods: tuple[DiscoverySettings, ...]
     """Settings as for `shoal discover`; the first are those of the frozen encoder."""
     repeats: int = 1
-    """Number of repetitions, each with other held-out labels and new trainings."""
+    """Number of repetitions, each with other held-out labels and new training runs."""
     max_minutes: float | None = None
     """Stop training after this many minutes; the finished methods are compared."""
 

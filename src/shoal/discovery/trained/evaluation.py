@@ -123,7 +123,7 @@ class Evaluation:
     epoch whether training goes on."""
 
     job: Job
-    """With the settings of the training."""
+    """With the settings of the training run."""
     images: EmbeddedImages
     held_out: HeldOut
     frozen_discovery: Discovery
@@ -131,7 +131,7 @@ class Evaluation:
 
     @property
     def settings(self) -> DiscoverySettings:
-        """The settings of the training."""
+        """The settings of the training run."""
         return self.job.settings
 
     @cached_property

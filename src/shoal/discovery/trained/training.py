@@ -1,4 +1,4 @@
-"""One training of a job: its inputs, its progress and log, and how it is stopped early."""
+"""One training run of a job: its inputs, its progress and log, and how it is stopped early."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ PHASES = {"views": "preparing views", "steps": "training"}
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Training:
-    """The inputs of a training except the images, as sent to the other processes."""
+    """The inputs of a training run except the images, as sent to the other processes."""
 
     method: str
     settings: TrainedSettings
@@ -148,8 +148,8 @@ def training_deadline(job: Job, images: EmbeddedImages, max_minutes: float | Non
 def stop_request(deadline: float = float("inf")) -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether to stop: after Ctrl-C, or at the `deadline`.
 
-    A second Ctrl-C interrupts. One `with` surrounds all trainings and evaluations of a job, so that
-    Ctrl-C never loses a result. With several processes, or outside the main thread, Ctrl-C
+    A second Ctrl-C interrupts. One `with` surrounds all training runs and evaluations of a job, so
+    that Ctrl-C never loses a result. With several processes, or outside the main thread, Ctrl-C
     interrupts immediately.
     """
     signals: list[int] = []
