@@ -56,7 +56,7 @@ SCALES = {"balance": 0.15, "median": 0.2, "gap": 0.6}
 """Typical error of log K of each heuristic, used as the scale of Student's t distribution."""
 
 DEGREES_OF_FREEDOM = 2
-"""Of that distribution. Its tails are heavy, because a heuristic is sometimes far off."""
+"""Those of Student's t, whose tails are heavy, because a heuristic is sometimes far off."""
 
 PAIRS_ONLY_RATIOS = 2.0, 2.5
 """Between these two ratios K / C, the upper end of the interval moves from that of the full
