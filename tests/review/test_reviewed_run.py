@@ -38,7 +38,7 @@ def reviewed(run: Run) -> ReviewedRun:
     return ReviewedRun.open(run.path)
 
 
-def test_the_tables_are_those_of_today_and_the_files_those_of_the_run(
+def test_the_tables_are_current_and_the_files_those_of_the_run(
     reviewed: ReviewedRun, run: Run
 ) -> None:
     before = Run(run.path)

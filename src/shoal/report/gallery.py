@@ -26,7 +26,7 @@ class Card:
     least: list[int]
     """Least typical first; empty if `typical` already holds every image."""
     nearest: int | None
-    """The most typical image of the nearest other known category; None without one."""
+    """The most typical image of the nearest other known category; None if there is none."""
 
 
 def cards(run: ReviewedRun) -> list[Card]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.arrays import Floats, Ints
 from shoal.report.not_in_run import NotInRun
-from shoal.review.reviewed_run import ReviewedRun, names_today
+from shoal.review.reviewed_run import ReviewedRun, current_names
 from shoal.review.suspicious_labels import LABEL_COLUMNS, find_suspicious
 from shoal.runs import Category
 
@@ -172,7 +172,7 @@ def suspicious_labels(run: ReviewedRun) -> list[SuspiciousLabel]:
     names: dict[str, str] = {}
     if run.review is not None:
         as_found = run.review.state.columns
-        names = names_today(run.review.state)
+        names = current_names(run.review.state)
     suspicious = []
     for row, found in find_suspicious(as_found, run.column("status"), names).items():
         image = run.assignments[row]

@@ -32,13 +32,13 @@ class Decisions:
     label.
     """
     given: dict[str, int]
-    """The present category of each given label, by image."""
+    """The current category of each given label, by image."""
     cannot_links: dict[str, frozenset[int]]
     """The categories that an image was rejected from."""
     categories: dict[str, int]
     """The category of every image that has one."""
     called: dict[str, int]
-    """The present category of each category name of the run: see `State.named_today`."""
+    """The current category of each category name of the run: see `State.current_by_name`."""
     ended: dict[int, int]
     """The merged categories, and what they were merged into."""
     next_id: int
@@ -69,7 +69,7 @@ class Decisions:
 def decisions_of(state: State) -> Decisions:
     """Return the decisions of a review, with the cannot-links of earlier ones."""
     present = state.categories
-    called = state.named_today()
+    called = state.current_by_name()
     given = state.given_labels()
     labels = _labels(state, given)
     decided = set(labels.values())
@@ -87,7 +87,7 @@ def decisions_of(state: State) -> Decisions:
         cannot_links=_cannot_links(state),
         categories=_by_path(state, state.category),
         called=called,
-        ended={number: state.today(number) for number in state.records if number not in present},
+        ended={number: state.current(number) for number in state.records if number not in present},
         next_id=state.next_id,
         taken=frozenset(called) | {record.name for record in state.records.values()},
     )
@@ -115,14 +115,14 @@ def _labels(state: State, given: Ints) -> dict[str, int]:
 def _decided_category(state: State, row: int) -> int:
     """Return the category in which the last decision about an image put or confirmed it."""
     action = state.action(int(state.decided[row]))
-    return state.today(next(group.category for group in action.groups if row in group.rows))
+    return state.current(next(group.category for group in action.groups if row in group.rows))
 
 
 def _cannot_links(state: State) -> dict[str, frozenset[int]]:
     """Return the cannot-links of each image, except with the category a person put it into."""
     links = {}
     for row in sorted(state.rejected):
-        rejected = state.rejected_today(row)
+        rejected = state.currently_rejected(row)
         if state.status[row] in (CONFIRMED, MOVED):
             rejected.discard(int(state.category[row]))
         if rejected:

@@ -198,7 +198,7 @@ def _redo(state: State, action: Action) -> Change:
 
 def _check_unchanged(state: State, action: Action, change: Change) -> None:
     """Refuse to undo or redo what has other values now than an action left it with."""
-    now = state.present(change)
+    now = state.current_values(change)
     if not np.array_equal(now.values, change.values) or (
         (now.records, now.rejected, now.notes) != (change.records, change.rejected, change.notes)
     ):

@@ -38,7 +38,7 @@ class Log:
             raise DataError(f"{file}: is a folder, expected the log of a review; move it away")
         self.file = file
         self.note = ""
-        """A message about an incomplete last line; empty without one."""
+        """A message about an incomplete last line; empty if there is none."""
         self._offset = 0
         self.n_lines = 0
         self._end = b""

@@ -266,7 +266,7 @@ class Replay:
             raise UsageError(
                 f"no category of this run matches {self.names.get(old, f'category {old}')}"
             )
-        return self.state.today(number)
+        return self.state.current(number)
 
     def _match_or_create(self, old: int) -> int:
         """Return the category of this run that matches an old one; create it if people named it."""
@@ -345,7 +345,7 @@ class Replay:
 
     def _merge(self, action: Action) -> None:
         into = self._final(action.category)
-        matched = {self.state.today(self.ids[c]) for c in action.categories if c in self.ids}
+        matched = {self.state.current(self.ids[c]) for c in action.categories if c in self.ids}
         if into not in self.ids and matched:
             self.ids[into] = min(matched)
         if into in self.ids:

@@ -124,8 +124,8 @@ class ReviewedRun(Run):
 
 
 def reviewed_assignments(state: State) -> list[Assignment]:
-    """Return the images with their present categories and the person who decided."""
-    names = names_today(state)
+    """Return the images with their current categories and the person who decided."""
+    names = current_names(state)
     columns = dict(state.columns)
     for key in ("label_given", "nearest_known", "second_category"):
         columns[key] = [names.get(name, name) for name in columns[key]]
@@ -149,9 +149,9 @@ def reviewed_assignments(state: State) -> list[Assignment]:
 
 
 def reviewed_categories(state: State) -> list[Category]:
-    """Return the present categories, known ones first, by id."""
+    """Return the current categories, known ones first, by id."""
     confidence = _confidence(state)
-    names = names_today(state)
+    names = current_names(state)
     typical = state.typical_order
     ordered = sorted(state.categories.items(), key=lambda item: (item[1].is_novel, item[0]))
     categories = []
@@ -186,6 +186,6 @@ def _confidence(state: State) -> Floats:
     return confidence
 
 
-def names_today(state: State) -> dict[str, str]:
-    """Return the present name of each category of the run, by its original name."""
-    return {name: state.records[number].name for name, number in state.named_today().items()}
+def current_names(state: State) -> dict[str, str]:
+    """Return the current name of each category of the run, by its original name."""
+    return {name: state.records[number].name for name, number in state.current_by_name().items()}

@@ -1,6 +1,6 @@
 """The state of a review: the result of a run with the actions of the log applied to it.
 
-N images. The same log gives the same state. `shoal.review.effects` computes what an action
+Shapes: N images. The same log gives the same state. `shoal.review.effects` computes what an action
 changes.
 """
 
@@ -31,11 +31,11 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The present state of a category."""
+    """The current state of a category."""
 
     name: str
     is_novel: bool
-    """Whether the run was given no label of it."""
+    """Whether the run was given no labels for it."""
     is_named: bool = False
     """Whether a person gave it its name."""
     merged_into: int | None = None
@@ -45,7 +45,8 @@ class Record:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Change:
-    """New values of images and categories; an undo is a change back to the values before."""
+    """New values of images and categories; an undo is a change that restores the previous
+    values."""
 
     rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     values: Ints = field(default_factory=lambda: np.zeros((3, 0), np.int64))
@@ -61,7 +62,8 @@ class Change:
 
 
 def by_category(ids: Ints, rows: Ints) -> dict[int, Ints]:
-    """Return rows by category, in their order; `ids` (N,) is the category of each image."""
+    """Return `rows` grouped by category, each group in the given order; `ids` (N,) is the category
+    of each image."""
     rows = rows[np.argsort(ids[rows], kind="stable")]
     numbers, first = np.unique(ids[rows], return_index=True)
     # Without rows there are no categories, but np.split returns one part.
@@ -79,14 +81,14 @@ class State:
         """(N,) the category found by the run, -1 for none."""
         self.columns = columns
         """The other columns of assignments.csv, by name."""
-        # those of a ReviewedRun include the review
+        # Run(run.path), because the categories of a ReviewedRun include the review
         self.found = {category.category_id: category for category in Run(run.path).categories}
         """The categories found by the run, by id."""
         check_columns(run.path, self.paths, self.category_ids.tolist(), columns["category"])
         self.row_of = dict(zip(self.paths, range(len(self.paths)), strict=True))
         self.id_of = {category.category: number for number, category in self.found.items()}
         self.images: Ints = np.zeros((3, len(self.paths)), np.int64)
-        """(3, N) the present state of the images; its rows are the next three attributes."""
+        """(3, N) the current state of the images; its rows are the next three attributes."""
         self.category: Ints = self.images[0]
         self.category[:] = self.category_ids
         self.status: Ints = self.images[1]
@@ -112,9 +114,9 @@ class State:
         self.undone: set[int] = set()
         """The actions that are undone."""
         self.before: dict[int, Change] = {}
-        """By action other than undo and redo, the values before it."""
+        """The values before each action, by its number; undo and redo have no entry."""
         self.after: dict[int, Change] = {}
-        """The values that it set."""
+        """The values that each of these actions set."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -152,7 +154,7 @@ class State:
         return self.actions[seq - 1]
 
     def last_done(self, by: str) -> int | None:
-        """Return the last action of a person that is in effect; None without one."""
+        """Return the last action of a person that is in effect; None if there is none."""
         for action in reversed(self.actions):
             if action.by == by and not action.of and action.seq not in self.undone:
                 return action.seq
@@ -200,8 +202,8 @@ class State:
         """Return the rows of a category, ascending."""
         return np.flatnonzero(self.category == category)
 
-    def today(self, category: int) -> int:
-        """Return the category that a possibly merged one is part of now."""
+    def current(self, category: int) -> int:
+        """Return the category itself or, if it was merged, the one that contains it now."""
         while (into := self.records[category].merged_into) is not None:
             category = into
         return category
@@ -224,23 +226,24 @@ class State:
         return f"category {category}" if record is None else record.name
 
     def find(self, name: str) -> int | None:
-        """Return the id of the category with a name, compared in NFC form; None without one."""
+        """Return the id of the category with a name, compared in NFC form; None if there is
+        none."""
         numbers = {composed(record.name): number for number, record in self.categories.items()}
         return numbers.get(composed(name))
 
     def is_second_rejected(self, row: int) -> bool:
         """Return whether an image was rejected from its second category."""
         second = self.id_of.get(self.columns["second_category"][row])
-        return second is not None and self.today(second) in self.rejected_today(row)
+        return second is not None and self.current(second) in self.currently_rejected(row)
 
-    def rejected_today(self, row: int) -> set[int]:
-        """Return the present categories that an image was rejected from."""
+    def currently_rejected(self, row: int) -> set[int]:
+        """Return the current categories that an image was rejected from."""
         rejected = self.rejected.get(row, ())
-        return {self.today(number) for number in rejected if number in self.records}
+        return {self.current(number) for number in rejected if number in self.records}
 
-    def named_today(self) -> dict[str, int]:
-        """Return the present category of each category name, and so of each given label, of the
-        run.
+    def current_by_name(self) -> dict[str, int]:
+        """Return, for each category name of the run (and so for each given label), its current
+        category.
 
         That is the category itself or what it was merged into. If it was split and renamed, and a
         part was given the old name, it is that part.
@@ -254,12 +257,12 @@ class State:
         named = {}
         for name, number in self.id_of.items():
             part = by_name.get(composed(name), NO_CATEGORY)
-            named[name] = part if origin.get(part) == number else self.today(number)
+            named[name] = part if origin.get(part) == number else self.current(number)
         return named
 
     def given_labels(self) -> Ints:
-        """Return (N,) the present category of the label that each image was given; -1 for none."""
-        named = self.named_today()
+        """Return (N,) the current category of the label that each image was given; -1 for none."""
+        named = self.current_by_name()
         labels = self.columns["label_given"]
         return np.array([named.get(name, NO_CATEGORY) for name in labels], dtype=np.int64)
 
@@ -273,7 +276,7 @@ class State:
         else:
             self.undone.discard(action.of)
             seq = action.of or action.seq
-            self.before[seq] = self.present(change)
+            self.before[seq] = self.current_values(change)
             self.after[seq] = change
         self.images[:, change.rows] = change.values
         self.rejected |= change.rejected
@@ -289,8 +292,8 @@ class State:
                 self.records[category] = record
                 self.next_id = max(self.next_id, category + 1)
 
-    def present(self, change: Change) -> Change:
-        """Return the present values of what a change sets."""
+    def current_values(self, change: Change) -> Change:
+        """Return the current values of what a change sets."""
         return Change(
             rows=change.rows,
             values=self.images[:, change.rows],
@@ -308,7 +311,7 @@ class State:
 
 def _cannot_links(run: Run, state: State) -> dict[int, frozenset[int]]:
     """Return by row the categories that images were rejected from in the review of an earlier run,
-    as far as these still exist."""
+    if these still exist."""
     if not run.has("changes.json"):
         return {}
     try:

@@ -36,7 +36,7 @@ def find_suspicious(
 ) -> dict[int, str]:
     """Return the undecided rows whose label looks wrong, with the category their neighbors suggest.
 
-    `names` are the present names of the run's categories.
+    `names` are the current names of the run's categories.
     """
     found = {}
     rows = zip(columns["label_given"], expected_labels(columns), statuses, strict=True)

@@ -59,7 +59,7 @@ def decide(state: State, kind: str, category: Which | None, images: Iterable[str
 
 
 def decision(state: State, kind: str, rows: Ints) -> Action:
-    """Return the action that confirms, rejects or flags images in their present categories."""
+    """Return the action that confirms, rejects or flags images in their current categories."""
     groups = grouped(state, rows)
     if not groups:
         raise UsageError(f"{kind}: there is no image left to {kind}")

@@ -12,7 +12,7 @@ from shoal.boxes import split_name
 from shoal.review.actions import STATUSES, Action
 from shoal.review.parts import proposed_split
 from shoal.review.review import Review
-from shoal.review.reviewed_run import names_today
+from shoal.review.reviewed_run import current_names
 from shoal.review.state import Change, Record, State
 from shoal.review.suspicious_labels import expected_labels
 from shoal.runs import NO_CATEGORY
@@ -160,16 +160,16 @@ def _name(state: State, number: int) -> str:
 
 
 def images(review: Review, rows: list[int]) -> list[dict[str, object]]:
-    """Return the details of some images, with the present names of categories."""
+    """Return the details of some images, with the current names of categories."""
     with review.lock:
-        names = names_today(review.state)
+        names = current_names(review.state)
         return [_image(review.state, row, names) for row in rows]
 
 
 def _image(state: State, row: int, names: dict[str, str]) -> dict[str, object]:
     columns = state.columns
 
-    def present_name(column: str) -> str:
+    def current_name(column: str) -> str:
         original = columns[column][row]
         return shown(names.get(original, original))
 
@@ -181,13 +181,13 @@ def _image(state: State, row: int, names: dict[str, str]) -> dict[str, object]:
         "path": shown(path),
         "is_box": split_name(path)[1] is not None,
         "name": shown(PurePosixPath(path).name),
-        "given": present_name("label_given"),
-        "found": present_name("category"),
+        "given": current_name("label_given"),
+        "found": current_name("category"),
         "confidence": _round(columns["confidence"][row]),
         "outlier": _round(columns["outlier_score"][row]),
-        "nearest": present_name("nearest_known"),
+        "nearest": current_name("nearest_known"),
         "similarity": _round(columns["nearest_known_similarity"][row]),
-        "second": "" if state.is_second_rejected(row) else present_name("second_category"),
+        "second": "" if state.is_second_rejected(row) else current_name("second_category"),
         "status": STATUSES[int(state.status[row])],
         "by": action.by if action else "",
         "at": action.at if action else "",

@@ -175,7 +175,7 @@ class Search:
             state = self.review.state
             records = state.categories
             ids = state.category.copy()
-            named = state.named_today()
+            named = state.current_by_name()
             distinct = set(state.distinct)
         names = state.columns["second_category"]
         second = np.array([named.get(name, NO_CATEGORY) for name in names])

@@ -157,13 +157,13 @@ def test_only_labels_changed_in_the_review_differ(
     for path, label in labels_before(run).items():
         if not label:
             continue
-        number = state.today(KNOWN.index(label))
+        number = state.current(KNOWN.index(label))
         name = state.records[number].name
         if after[path] != name:
             differing.append({"path": path, "given": name, "now": after[path]})
         row = state.row_of[path]
         agree = {
-            action.kind != "reject" and state.today(group.category) == number
+            action.kind != "reject" and state.current(group.category) == number
             for action in decisions(state)
             for group in action.groups
             if row in group.rows

@@ -8,7 +8,7 @@ from pathlib import Path
 from shoal.discovery.export.file_names import link_image, original
 from shoal.errors import UsageError
 from shoal.review.decisions import decisions_of
-from shoal.review.reviewed_run import ReviewedRun, names_today
+from shoal.review.reviewed_run import ReviewedRun, current_names
 from shoal.runs import NO_CATEGORY, Assignment, Category
 
 
@@ -77,7 +77,7 @@ def predictions(run: ReviewedRun) -> dict[str, tuple[str, float]]:
     if run.review is None:
         return {}
     state = run.review.state
-    names = names_today(state)
+    names = current_names(state)
     rows = zip(state.paths, state.columns["category"], state.columns["confidence"], strict=True)
     return {
         path: (names.get(category, category), float(confidence))

@@ -197,7 +197,7 @@ let headOf = "";
 function drawHead() {
   const category = view.kind === "category" ? store.categories.get(view.id) : null;
   const isNew = category?.novel && category.nearest !== undefined;
-  const near = isNew ? store.categories.get(data.today(category.nearest)) : null;
+  const near = isNew ? store.categories.get(data.current(category.nearest)) : null;
   const branch = view.kind === "tree" ? chosenCategories() : [];
   const head = JSON.stringify([view.kind, category, near, branch]);
   if (category) $("facts").textContent = factsOf(category);
@@ -414,7 +414,7 @@ function wire() {
 
 // Show where the images or the category of a past action are now.
 async function showEntry({ row, category }) {
-  const id = row < 0 ? data.today(category) : store.category[row];
+  const id = row < 0 ? data.current(category) : store.category[row];
   await go(data.isLiving(id) ? { kind: "category", id, ...CLEAR } : { kind: "none", ...CLEAR });
   const place = grid.rows.indexOf(row);
   if (place >= 0) grid.go(place);

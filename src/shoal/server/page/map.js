@@ -66,7 +66,7 @@ function build(showRows) {
   $("panel").replaceChildren(make("div", { className: "tools" }, search, legend, layout), words, canvas, tip);
   layout.textContent = points.layout === "tsne" ? TSNE : PENDING;
   update = (chosen) => {
-    fill(data.today(chosen ?? wanted() ?? data.NONE));
+    fill(data.current(chosen ?? wanted() ?? data.NONE));
     redraw();
   };
   drawn = [];

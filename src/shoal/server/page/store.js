@@ -93,18 +93,18 @@ export function matching(text) {
 const compareNames = (a, b) => nameOf(a).localeCompare(nameOf(b), undefined, { numeric: true });
 
 // The category itself, or the one it was merged into.
-export function today(id) {
+export function current(id) {
   while (id >= 0 && store.categories.get(id)?.into != null) id = store.categories.get(id).into;
   return id;
 }
 
-// The present category of the label that an image was given.
-export const givenOf = (row) => today(store.given[row]);
+// The current category of the label that an image was given.
+export const givenOf = (row) => current(store.given[row]);
 
 export const isSuspicious = (row) =>
-  store.given[row] >= 0 && store.status[row] === PREDICTED && givenOf(row) !== today(store.expected[row]);
+  store.given[row] >= 0 && store.status[row] === PREDICTED && givenOf(row) !== current(store.expected[row]);
 // The category that the neighbors of a labeled image suggest.
-export const expectedOf = (row) => nameOf(today(store.expected[row]));
+export const expectedOf = (row) => nameOf(current(store.expected[row]));
 // How certain it is that a suspicious label is wrong.
 const doubtOf = (row) =>
   store.category[row] === givenOf(row) ? store.run.confidence_scale - store.confidence[row] : store.confidence[row];
@@ -164,7 +164,7 @@ export function rowsOf(view) {
     labels: isSuspicious,
     branch: (row) => branch.has(category[row]),
   };
-  const branch = new Set(view.ids.map(today));
+  const branch = new Set(view.ids.map(current));
   const shows = tests[view.kind] ?? (() => true), isLeast = view.order === "least", id = view.id;
   const isCategory = view.kind === "category";
   const rows = new Uint32Array(n);

@@ -1,4 +1,4 @@
-// The tree of categories, shown instead of the grid: what is merged above the present categories, the root first.
+// The tree of categories, shown instead of the grid: what is merged above the current categories, the root first.
 import { getJson } from "/static/api.js";
 import { $, arrange, bdi, kindOf, make, number, images, thumb, visuallyHidden } from "/static/dom.js";
 import { awaited } from "/static/presses.js";
