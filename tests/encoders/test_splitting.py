@@ -107,7 +107,7 @@ def test_a_model_that_cannot_be_split_is_used_whole_and_says_so(make_transformer
     images = make_images()
     with caplog.at_level(logging.WARNING):
         encoder = split(model, "pvt", 0)
-    assert "PvtV2Model is none of the architectures that can be split" in caplog.text
+    assert "PvtV2Model is not one of the architectures that can be split" in caplog.text
     assert "only the head is trained" in caplog.text
     with torch.no_grad():
         own = model(images).last_hidden_state.mean(dim=(2, 3))

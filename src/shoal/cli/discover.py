@@ -68,7 +68,7 @@ def discover(
         str | None,
         typer.Option(
             help="better (the default): use the trained result only if it is significantly better "
-            "on held-out labels. trained: train once, and use the trained result."
+            "on held-out labels. trained: hold out no category, and use the trained result."
         ),
     ] = None,
     input_size: InputSize = None,

@@ -27,10 +27,10 @@ Arguments = dict[str, Tensor | tuple[Tensor, Tensor] | bool | None]
 """Keyword arguments of a module."""
 
 INPUTS: Arguments = {"interpolate_pos_encoding": True}
-"""Other arguments of a model than images, if it takes them."""
+"""Arguments of a model other than the images, if it takes them."""
 
 FIRST = "[first]"
-"""A step of a finish that is no module of the model: the first token."""
+"""A step of the finish that is not a module of the model: taking the first token."""
 
 BLOCK_LISTS = ("layers", "layer", "encoder.layers", "encoder.layer", "model.layer")
 """Paths of a transformer's blocks; they differ by model and by version of the library. The first
@@ -39,7 +39,8 @@ that exists is used."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Architecture:
-    """How to split a model into stem, blocks and finish, each a sequence of modules."""
+    """How to split a model into stem, blocks and finish (final norm and pooling), each a sequence
+    of modules."""
 
     is_class_token: bool = False
     """Whether the feature is the class token, else the model's pooled output. The finish must give
@@ -53,7 +54,8 @@ class Architecture:
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Parts of the names of weights that no feature depends on; a file may lack them."""
+        """Substrings of the names of weights that the features do not depend on; a file may lack
+        these weights."""
         if self.is_class_token:
             return ("mask_token", "pooler")
         return ("mask_token",)
@@ -66,11 +68,11 @@ class Rope(nn.Module):
         super().__init__()
         self.rotations = model.rope_embeddings
         self.patch = model.config.patch_size
-        self.n_others = 1 + model.config.num_register_tokens
+        self.n_prefix_tokens = 1 + model.config.num_register_tokens
 
     def forward(self, tokens: Tensor) -> Arguments:
         """Return the arguments of a block for tokens (B, T, C)."""
-        side = math.isqrt(tokens.shape[1] - self.n_others) * self.patch
+        side = math.isqrt(tokens.shape[1] - self.n_prefix_tokens) * self.patch
         return {"position_embeddings": self.rotations(tokens.new_empty(1, 3, side, side))}
 
 
@@ -184,7 +186,10 @@ def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
     expected = _run_whole(whole, probe, kind)
     feature_dim = expected.shape[1]
     if known is WHOLE:
-        why = f"{kind} is none of the architectures that can be split (docs/encoders.md lists them)"
+        why = (
+            f"{kind} is not one of the architectures that can be split (docs/encoders.md lists "
+            "them)"
+        )
     else:
         try:
             root = getattr(model, "vision_model", model)
@@ -204,7 +209,7 @@ def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
         except (TypeError, AttributeError, RuntimeError) as problem:
             # Another version of the library may have other names.
             why = f"{kind} could not be split ({one_line(problem, 120)})"
-    warn_once(f"encoder: {why}; it is used whole and frozen, only the head is trained")
+    warn_once(f"encoder: {why}; it is used whole and frozen, and only the head is trained")
     return Parts(stem=whole, blocks=[], finish=nn.Identity(), feature_dim=feature_dim)
 
 

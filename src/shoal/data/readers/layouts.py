@@ -50,13 +50,13 @@ from shoal.data.readers.tables import (
 from shoal.data.storage.addresses import Address, Location, absolute, as_address, why_unfit
 from shoal.data.storage.remote import N_REQUESTS, remote_state
 from shoal.errors import DataError, UsageError
-from shoal.words import count, first_few
+from shoal.words import count, first_few, plural
 
 UNLABELED_FOLDERS = ("unlabeled", "unlabelled", "_unlabeled", "unknown", "unsorted")
 """First-level folders whose images are unlabeled, in upper or lower case."""
 
 FOLDERS = re.compile("folders(?::([1-9]))?")
-"""Labels that are the names of the folders at a level, by default the first."""
+"""Values of `labels` that stand for the names of the folders at a level, by default the first."""
 
 Source = object
 """Images in any form that `read_collection` documents."""
@@ -104,8 +104,8 @@ def read_collection(
         label_column: The column of labels, if it is none of `LABEL_COLUMNS`.
         allow_missing: Whether to continue if more than a few percent of a table's rows name
             missing images, or if shards are damaged.
-        boxes: Boxes in the images, which become the items. Unless `labels` are given, boxes have
-            the labels in their file or, if it has none, those of their images.
+        boxes: Boxes in the images; each box becomes an item of the collection. Unless `labels` are
+            given, boxes have the labels in their file or, if it has none, those of their images.
     """
     options = ReadOptions(
         path_column=path_column,
@@ -127,13 +127,13 @@ def read_collection(
 
 def _read_location(source: Location, labels: Labels, options: ReadOptions) -> Collection:
     """Read a folder, a table or shards, local or at an address."""
-    no_columns = replace(options, path_column=None, label_column=None)
-    of_shards = options
+    options_without_columns = replace(options, path_column=None, label_column=None)
+    shard_options = options
     if _is_table(labels):  # the columns are those of that table, not of shards
-        of_shards = no_columns
+        shard_options = options_without_columns
     pattern = source
     notes = []
-    if not is_shards(source, of_shards.path_column):
+    if not is_shards(source, shard_options.path_column):
         where = absolute(source)
         if where.suffix.lower() in TABLE_SUFFIXES and not Path(where).is_dir():
             return _read_table(read_table(where), labels, options)
@@ -147,12 +147,12 @@ def _read_location(source: Location, labels: Labels, options: ReadOptions) -> Co
         notes = listing.notes
     shards = read_shards(
         pattern,
-        image_column=of_shards.path_column,
-        label_column=of_shards.label_column,
+        image_column=shard_options.path_column,
+        label_column=shard_options.label_column,
         allow_missing=options.allow_missing,
     )
     shards.notes += notes
-    return _read_listed(shards, labels, options if _is_table(labels) else no_columns)
+    return _read_listed(shards, labels, options if _is_table(labels) else options_without_columns)
 
 
 def _read_table(table: Table, labels: Labels, options: ReadOptions) -> Collection:
@@ -295,7 +295,7 @@ def _read_two_folders(labeled: Path, unlabeled: Path, options: ReadOptions) -> C
     both.names = sorted(labels)
     both.labels = labels
     _replace_by_boxes(both, options)
-    layout = f"two folders: {labeled.name}, a folder per category, and {unlabeled.name}, unlabeled"
+    layout = f"two folders: {labeled.name} (a folder per category) and {unlabeled.name} (unlabeled)"
     return _build(both, both.labels, layout)
 
 
@@ -379,12 +379,13 @@ def _read_labels(listing: Listing, table: Table, options: ReadOptions) -> Collec
             f"{listing.names[0]!r}; use paths relative to that folder"
         )
     listing.notes += notes
-    layout = f"a folder and the labels of {table.where} (columns {paths!r} and {column!r})"
+    layout = f"a folder with the labels of {table.where} (columns {paths!r} and {column!r})"
     return _build(listing, labels, layout)
 
 
 def _read_folder_names(listing: Listing, level: int = 1) -> Collection:
-    """Label listed images by the names of their folders at a level; those above it are unlabeled.
+    """Label listed images by the names of their folders at a level; images above that level are
+    unlabeled.
 
     Where two folders of that level have the same name, categories are named by their paths.
     """
@@ -428,12 +429,15 @@ def _read_metadata(listing: Listing, metadata: list[str], options: ReadOptions) 
     if not labels:
         return _read_folder_names(listing)
     some = ", ".join(sorted(columns))
-    layout = f"a Hugging Face image folder, labels from its metadata, not its folders ({some})"
+    layout = (
+        "a Hugging Face image folder with labels from its metadata "
+        f"({plural(len(columns), 'column')} {some}), not from its folders"
+    )
     return _build(listing, labels, layout)
 
 
 def _build(listing: Listing, labels: ClassOf | None, layout: str) -> Collection:
-    """Return the listed images as a collection, with these labels by name; a box without one has
+    """Return the listed images as a collection, with `labels` by name; a box without a label gets
     that of its image."""
     labels = labels or {}
     encoded, classes = encode(

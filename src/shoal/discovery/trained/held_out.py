@@ -63,7 +63,10 @@ def describe_held_out(collection: Collection, held_out: HeldOut) -> list[str]:
         return []
     n_labeled = int((collection.labels[held_out.validation] != UNLABELED).sum())
     images = count(len(held_out.validation), "validation image")
-    lines = [f"{images}, {count(n_labeled, 'label')} held out from training"]
+    lines = [f"{images}, {n_labeled:,} of them labeled"]
+    if n_labeled:
+        labels = "this label is" if n_labeled == 1 else "these labels are"
+        lines[0] += f"; {labels} held out from training"
     if held_out.hidden:
         names = first_few([collection.classes[label] for label in held_out.hidden], MAX_NAMED)
         lines.append(
