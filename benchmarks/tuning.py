@@ -73,7 +73,7 @@ def run_configuration(changes: Changes, arguments: argparse.Namespace, data: Loa
     held_out = hold_out(images.labels, arguments.seed)
     task = Task(pixels=images.pixels, labels=held_out.labels, n_clusters=images.n_classes)
     if not method.reads_images:
-        task = data.trunk.prepare(task, settings)
+        task = data.trunk_outputs.prepare(task, settings)
     learned = method.represent(task, settings, device=data.device)
     found = method.cluster(learned, task.labels, settings, images.n_classes)
     score = gcd_accuracy(held_out.truth, found.clusters[held_out.rows], held_out.is_known)

@@ -12,7 +12,7 @@ import pytest
 
 from held_runs import hold_lock
 from shoal.errors import UsageError
-from shoal.runs.lock import LOCK, check_not_held, locked
+from shoal.runs.lock import LOCK, check_not_locked, locked
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def take(folder: Path) -> None:
 
 
 def test_a_living_process_is_named_with_its_host(tmp_path: Path, holder) -> None:
-    for look in (check_not_held, take):
+    for look in (check_not_locked, take):
         with pytest.raises(UsageError) as refused:
             look(tmp_path / "run")
         assert f"process {holder.pid} on {socket.gethostname()}; " in str(refused.value)
@@ -43,7 +43,7 @@ def test_the_systems_lock_alone_keeps_others_out_where_the_file_names_nobody(
     tmp_path: Path, holder
 ) -> None:
     (tmp_path / "run" / LOCK).write_text("")  # as left by a full disk or an editor
-    for look in (check_not_held, take):
+    for look in (check_not_locked, take):
         with pytest.raises(UsageError, match="another process"):
             look(tmp_path / "run")
 
@@ -52,7 +52,7 @@ def test_a_killed_process_holds_nothing_though_its_file_is_there(tmp_path: Path,
     holder.kill()
     holder.wait()
     assert f"process {holder.pid} on " in (tmp_path / "run" / LOCK).read_text()
-    check_not_held(tmp_path / "run")
+    check_not_locked(tmp_path / "run")
     assert (tmp_path / "run" / LOCK).exists()
     take(tmp_path / "run")
 
@@ -93,7 +93,7 @@ def test_a_link_in_the_place_of_the_lock_is_refused_and_what_it_leads_to_is_kept
     (tmp_path / "run" / LOCK).symlink_to(mine)
     with pytest.raises(UsageError, match=LOCK):
         take(tmp_path / "run")
-    check_not_held(tmp_path / "run")
+    check_not_locked(tmp_path / "run")
     assert mine.read_text() == "precious"
 
 

@@ -3,7 +3,7 @@ function is a no-op, so that there is one code path.
 
 This is the only module that imports torch.distributed.
 
-The main process leads: while the others wait for its next message (`flag_from_main`), it can have
+The main process leads: while the others wait for its next message (`broadcast_flag`), it can have
 them call a function (`call_others`), which then runs in all processes.
 """
 
@@ -36,7 +36,7 @@ days."""
 
 Others = Literal["busy", "waiting", "in lockstep"]
 """Whether the other processes can take part in a computation: if they wait for a message of the
-main process, in `flag_from_main`, or make every call that this one makes, with the same values."""
+main process, in `broadcast_flag`, or make every call that this one makes, with the same values."""
 
 _others: Others = "busy"
 
@@ -131,17 +131,17 @@ def is_main() -> bool:
     return rank() == 0 if is_started() else os.environ.get("RANK", "0") == "0"
 
 
-def flag_from_main(value: bool, device: torch.device) -> bool:
+def broadcast_flag(value: bool, device: torch.device) -> bool:
     """Return the value of the main process in every process; while the others wait
     for it, they take part in its collective calls."""
     if not is_started():
         return value
-    while (message := _message_from_main(int(value), device)) == CALL:
+    while (message := _broadcast_message(int(value), device)) == CALL:
         _take_part(device)
     return bool(message)
 
 
-def object_from_main(value: object, device: torch.device) -> Any:
+def broadcast_object(value: object, device: torch.device) -> Any:
     """Return the object of the main process, which is pickled, in every process."""
     if not is_started():
         return value
@@ -152,7 +152,7 @@ def object_from_main(value: object, device: torch.device) -> Any:
 
 
 def others_waiting(are_waiting: bool = True) -> AbstractContextManager[None]:
-    """Mark, in the main process, that the others wait for its message in `flag_from_main`."""
+    """Mark, in the main process, that the others wait for its message in `broadcast_flag`."""
     return _marked("waiting" if are_waiting and is_main() else "busy")
 
 
@@ -179,7 +179,7 @@ def run_on_main(work: Callable[[], Result], device: torch.device) -> Result | No
     if is_main():
         with others_waiting():
             result = work()
-    flag_from_main(True, device)
+    broadcast_flag(True, device)
     return result
 
 
@@ -209,23 +209,23 @@ def call_others(
     if _others == "in lockstep":
         return
     sent = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    _message_from_main(CALL, device)
+    _broadcast_message(CALL, device)
     shapes = {name: torch.empty_like(tensor, device="meta") for name, tensor in sent.items()}
-    object_from_main((function, shapes, options), device)
+    broadcast_object((function, shapes, options), device)
     for tensor in sent.values():
         _broadcast(tensor)
 
 
 def _take_part(device: torch.device) -> None:
     """Call the function that the main process sends."""
-    function, shapes, options = object_from_main(None, device)
+    function, shapes, options = broadcast_object(None, device)
     tensors = {name: torch.empty_like(shape, device=device) for name, shape in shapes.items()}
     for tensor in tensors.values():
         _broadcast(tensor)
     function(**tensors, **options)
 
 
-def _message_from_main(message: int, device: torch.device) -> int:
+def _broadcast_message(message: int, device: torch.device) -> int:
     tensor = torch.tensor([message], device=device)
     _broadcast(tensor)
     return int(tensor)

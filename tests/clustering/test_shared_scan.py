@@ -45,7 +45,7 @@ with d.processes(cpu):
         with d.others_waiting():
             shared = found()
         print([np.array_equal(a, b) for a, b in zip(alone, shared, strict=True)])
-    d.flag_from_main(True, cpu)
+    d.broadcast_flag(True, cpu)
     print(sent[0])
 """
 

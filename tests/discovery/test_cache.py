@@ -7,7 +7,7 @@ import pytest
 
 from shoal.data.pixels.loading import load_pixels, store_folder
 from shoal.data.readers import read_collection
-from shoal.discovery.cache import RECENT_S, bound_cache, list_stores
+from shoal.discovery.cache import RECENT_S, list_stores, trim_cache
 from shoal.errors import UsageError
 
 DAY = RECENT_S + 1
@@ -39,7 +39,7 @@ def test_the_least_recently_used_folders_are_deleted_until_the_rest_fits(
     newer = fill(cache, "newer", 400, now - 2 * DAY)
     older = fill(cache, "older", 400, now - 3 * DAY)
     small = fill(cache, "small", 100, now - 4 * DAY)
-    assert [store.folder for store in bound_cache(tmp_path, 16, now=now)] == [older]
+    assert [store.folder for store in trim_cache(tmp_path, 16, now=now)] == [older]
     assert [folder.exists() for folder in (own, newer, older, small)] == [True, True, False, True]
     assert list_stores()[0].folder == own  # most recently used
 
@@ -49,7 +49,7 @@ def test_folders_in_use_are_not_deleted(cache: Path, tmp_path: Path) -> None:
     now = 100 * DAY
     own = fill(cache, store_folder(cache, tmp_path, 16).name, 5000, 0)
     other = fill(cache, "other", 5000, now - RECENT_S / 2)
-    assert bound_cache(tmp_path, 16, now=now) == []
+    assert trim_cache(tmp_path, 16, now=now) == []
     assert own.exists()
     assert other.exists()
 
@@ -58,7 +58,7 @@ def test_a_cache_of_real_images_is_listed_with_its_size(photos) -> None:
     load_pixels(read_collection(photos.folder, False), 16)
     (store,) = list_stores()
     assert store.n_bytes > 60 * 16 * 16 * 3
-    assert bound_cache(photos.folder, 16) == []
+    assert trim_cache(photos.folder, 16) == []
 
 
 @pytest.mark.parametrize("given", ["much", "-1", "nan"])
@@ -67,4 +67,4 @@ def test_an_invalid_cache_limit_is_refused(
 ) -> None:
     monkeypatch.setenv("SHOAL_CACHE_GB", given)
     with pytest.raises(UsageError, match=f"SHOAL_CACHE_GB: found '{given}'"):
-        bound_cache(tmp_path, 16)
+        trim_cache(tmp_path, 16)

@@ -9,7 +9,7 @@ import torch
 from shoal.data.benchmarks.benchmark import build
 from shoal.data.benchmarks.official_images import OfficialImages
 from shoal.data.benchmarks.published_facts import ClassSplit
-from shoal.methods import method, trunk
+from shoal.methods import method, trunk_outputs
 from shoal.reproduce import loaded_dataset, runner
 from shoal.reproduce.plan import ReproduceOptions
 from shoal.reproduce.reproduce import reproduce
@@ -65,7 +65,7 @@ def tiny():
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (method, runner, trunk):
+        for module in (method, runner, trunk_outputs):
             patch.setattr(module, "load_encoder", make_tiny_encoder)
         patch.setattr(loaded_dataset, "read_benchmark", read)
         yield asked

@@ -13,7 +13,7 @@ from reproduce.conftest import OPTIONS, make_tiny_encoder, read_stand_in
 from shoal.clustering import neighbors
 from shoal.clustering.ward import linkage, scan
 from shoal.distributed import processes
-from shoal.methods import method, trunk
+from shoal.methods import method, trunk_outputs
 from shoal.reproduce import loaded_dataset, runner
 from shoal.reproduce.reproduce import reproduce
 
@@ -21,7 +21,7 @@ from shoal.reproduce.reproduce import reproduce
 linkage.SHARED_PRODUCTS = scan.SHARED_PRODUCTS = neighbors.SHARED_PRODUCTS = 0
 linkage.FEW_PRODUCTS = 0
 scan.FEW["cpu"] = 20
-for module in (method, runner, trunk):
+for module in (method, runner, trunk_outputs):
     module.load_encoder = make_tiny_encoder
 loaded_dataset.read_benchmark = read_stand_in
 cpu = torch.device("cpu")

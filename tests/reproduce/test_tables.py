@@ -110,6 +110,7 @@ def test_a_method_that_the_paper_does_not_have_gets_a_row_without_its_numbers(na
     assert next(row.setup for row in experiment.rows if row.method == "legogcd") == setup
     plan = make_plan(experiment, ["cub"], [0], options)
     assert {cell.method for cell in plan.cells} == {"cms", "legogcd"}
-    assert build_table(plan, {}, {}).rows["LegoGCD, K given"] == ["–"] * 3
+    table, _ = build_table(plan, {}, {})
+    assert "| LegoGCD, K given | – | – | – |" in table
     assert get_experiment("4", options.methods) == get_experiment("4"), "rows are not methods"
     assert get_experiment(name, ("cms",)) == get_experiment(name)

@@ -54,12 +54,12 @@ def review(
     Every action is saved immediately in review.jsonl in the run folder; Ctrl-C ends the server.
     `shoal export`, `report`, `assign` and `evaluate` then use the reviewed categories.
     """
-    from shoal.runs import Run, check_not_held
+    from shoal.runs import Run, check_not_locked
     from shoal.server.guard import Access
     from shoal.server.pictures import Originals
     from shoal.server.serving import bind, redirect_page, serve
 
-    check_not_held(run)
+    check_not_locked(run)
     if salvage:
         _salvage(Run.open(run), as_json=json)
         return

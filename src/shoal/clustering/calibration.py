@@ -11,9 +11,9 @@ labeled images instead: a known category with fewer labels than expected for its
 images of other classes. In a novel category, the confidence of an image is the share of the
 category that is of the image's class.
 
-Shapes: N images, k neighbors, K categories of which the first C are known; H labeled images used, M
-images in a call: in a fit, the held-out images over all folds (an image that two folds hold out
-counts twice).
+Shapes: N images, k neighbors, K categories, known ones first; H labeled images used, M images
+passed to a function. In a fit, these are the held-out images of all folds (an image that two folds
+hold out counts twice).
 """
 
 import hashlib
@@ -32,7 +32,7 @@ N_GROUPS = 10
 """Number of groups of classes; the jackknife leaves out one at a time."""
 MIN_LABELS = 20
 """Smallest number of labeled images to calibrate on."""
-N_ERRORS = 2.0
+N_STANDARD_ERRORS = 2.0
 """A change in confidence is applied only if it exceeds this many standard errors."""
 UNCHECKED_CONFIDENCE = 0.95
 """Highest confidence of an unlabeled image without calibration."""
@@ -40,7 +40,7 @@ PRIOR_IMAGES = 4.0
 """Pseudo-count of the uncalibrated share, the prior of a curve, at each of its points."""
 PRIOR_MEMBERS = 8.0
 """Pseudo-count of the pooled share of correct images, the prior of each known category."""
-NEAR_UNKNOWN = 0.5
+NOVEL_NEIGHBOR_FREQUENCY = 0.5
 """Assumed frequency of novel classes among an image's neighbors, relative to that of other known
 classes of the same size."""
 
@@ -140,13 +140,13 @@ def calibrate(
     n_known: int,
     unseen: Ints | None = None,
 ) -> Calibration:
-    """Calibrate the confidence of assignments to `categories` (N,) by `labels` (N,), -1 for
+    """Calibrate the confidence of assignments to `categories` (N,) with `labels` (N,), -1 for
     unlabeled.
 
     `share` (N,) is the share of each image's `neighbors` (N, k) in its category. `unseen` lists the
     rows whose labels training did not see; None: all rows. Folds are assigned by digests of the
     `embeddings` (N, D), so that the order of images does not matter. The fit is shrunk toward the
-    share of neighbors by its jackknife variance over classes.
+    share of neighbors; the larger its jackknife variance over classes, the more.
     """
     is_labeled = labels != UNLABELED
     if unseen is None:
@@ -184,7 +184,7 @@ def _shrinkage(change: Floats, jackknife: Sequence[Floats]) -> float:
     means = np.array([other.mean() for other in jackknife])
     squares = float(((means - means.mean()) ** 2).sum())
     variance = (len(means) - 1) / len(means) * squares
-    return max(0.0, 1 - N_ERRORS**2 * variance / float(change.mean()) ** 2)
+    return max(0.0, 1 - N_STANDARD_ERRORS**2 * variance / float(change.mean()) ** 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +214,7 @@ class _Fitter:
         classes, class_of = np.unique(self.labels[rows], return_inverse=True)
         class_fold = (np.random.default_rng(0).permutation(len(classes)) % N_FOLDS)[class_of]
         image_fold = _image_folds(class_of, self.embeddings[rows])  # (H,)
-        # (N,) how many labels of its class each of `rows` stands for, including labels that
+        # (N,) number of labels of its class that each of `rows` represents, counting labels that
         # training saw; 0 for other images
         n_labels = np.array([(self.labels == label).sum() for label in classes])
         labels_per_row = np.zeros(len(self.labels))
@@ -354,7 +354,7 @@ def estimate_label_rate(labels: Ints, neighbors: Ints, rows: Ints) -> float:
     Let a be the share of these neighbors with the same label, b the share with another label, and L
     the number of labeled images. If novel classes were as frequent among neighbors as other known
     classes of the same size, the rate would be a / (1 - b N / L); if they never occurred, a + b.
-    They are assumed to be half as frequent (`NEAR_UNKNOWN`).
+    They are assumed to be half as frequent (`NOVEL_NEIGHBOR_FREQUENCY`).
     """
     n = len(labels)
     n_labeled = int((labels != UNLABELED).sum())
@@ -362,8 +362,8 @@ def estimate_label_rate(labels: Ints, neighbors: Ints, rows: Ints) -> float:
     is_same = near == labels[rows][:, None]
     same_share = is_same.mean()
     other_share = (~is_same & (near != UNLABELED)).mean()
-    rest = 1 - NEAR_UNKNOWN * other_share * n / n_labeled
+    rest = 1 - NOVEL_NEIGHBOR_FREQUENCY * other_share * n / n_labeled
     if rest <= 0:
         return 1.0
-    rate = (same_share + (1 - NEAR_UNKNOWN) * other_share) / rest
+    rate = (same_share + (1 - NOVEL_NEIGHBOR_FREQUENCY) * other_share) / rest
     return float(np.clip(rate, n_labeled / n, 1.0))

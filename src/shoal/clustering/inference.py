@@ -2,8 +2,8 @@
 rising.
 
 Iterate t holds the embeddings after t shifts. Its tree is cut at K and the clusters are matched to
-the classes of the labeled images. When neither of the next two iterates is more accurate, the
-iterate is the result. Only labels that the user gave are passed in, never the hidden labels that a
+the classes of the labeled images. The result is the first iterate that is at least as accurate as
+each of the next two. Only labels that the user gave are passed in, never the hidden labels that a
 result is evaluated on.
 
 Shapes: N images, D columns, K clusters.
@@ -50,8 +50,8 @@ class InferenceSettings:
     max_shifts: int = 20
     """T_max: the largest number of shifts tried."""
     rule: str = DEFAULT_RULE
-    """Rule that estimates the number of clusters if it is not given. "paper", together with
-    `estimate_shifts` 0, is section 4.3."""
+    """Rule that estimates the number of clusters if it is not given. "paper", with
+    `estimate_shifts` 0, follows section 4.3 of the paper."""
     estimate_shifts: int = 1
     """Number of shifts before the estimate; 1, because the final cut is also made in a tree of
     shifted embeddings."""
@@ -66,8 +66,8 @@ class InferenceSettings:
     shifts are chosen beforehand on trees without this, because with it the labeled accuracy would
     be 1 for every choice."""
     try_average: bool = False
-    """Whether to merge small clusters of Ward's tree, which splits large classes, by average
-    linkage if `choose_linkage` finds that more accurate."""
+    """Whether to replace the upper merges of Ward's tree, which tends to split large classes, by
+    average linkage if `choose_linkage` finds that more accurate."""
     split_mixtures: bool = False
     """Whether to split a cluster with labeled images that probably contains a novel category too;
     only if K is estimated."""
@@ -140,8 +140,8 @@ def infer(
 
     Ties between different rows (common in binary or quantized embeddings) go to the lower row
     number, so the order of the rows can then affect the result. Cost per iterate: one neighbor
-    search, one tree built from the neighbor lists, one shift. With must-links, the chosen number of
-    shifts is repeated after the variance within classes is reduced.
+    search, one tree built from the neighbor lists, one shift. With must-links, the
+    shifts are computed again, as many as chosen, after the variance within classes is reduced.
     """
     settings = settings or InferenceSettings()
     if is_unit and isinstance(embeddings, Tensor):
@@ -264,10 +264,10 @@ def _run(
     for t, pair in enumerate(islice(chain(first_pairs, pairs), last + 1)):
         if not _is_distinct(t, pair, n_clusters, "n_clusters"):
             break
-        iterate, evaluating = pair
+        iterate, evaluated = pair
         accuracy = float("nan")  # never stops the loop
         if n_shifts is None:
-            tree = join_small(evaluating.points, evaluating.tree, n_clusters, linkage_method)
+            tree = join_small(evaluated.points, evaluated.tree, n_clusters, linkage_method)
             clusters = tree.cut(n_clusters)
             accuracy = matched_accuracy(known[is_labeled], clusters[is_labeled])
         if n_shifts is not None or accuracy > max(accuracies, default=-1.0):
@@ -309,8 +309,8 @@ def _estimate(
         if not _is_distinct(t, pair, n_known, "known classes"):
             break
         first_pairs.append(pair)
-    iterate, evaluating = first_pairs[-1]
-    estimate = settings.estimate(evaluating.tree, known)
+    iterate, evaluated = first_pairs[-1]
+    estimate = settings.estimate(evaluated.tree, known)
     if estimate.n_clusters > iterate.tree.n_distinct:
         raise TooFewDistinct(
             f"n_clusters: estimated {estimate.n_clusters} on the validation images, but there are "
@@ -337,8 +337,8 @@ def has_peaked(accuracies: list[float]) -> bool:
 def check_task(
     known: Ints, n_clusters: int | None, settings: InferenceSettings, n_rows: int | None = None
 ) -> None:
-    """Raise an error for labels (N,) and settings that `infer` cannot use for as many rows, or
-    `n_rows`; called before any work."""
+    """Raise an error if `infer` cannot use these labels (N,) and settings for N rows, or for
+    `n_rows` if given; called before any work."""
     n_rows = n_rows or len(known)
     shift = settings.shift
     if shift.kernel == "knn" and shift.n_neighbors >= n_rows:

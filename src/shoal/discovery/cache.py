@@ -52,7 +52,7 @@ def remove_stores(stores: Iterable[Store]) -> None:
         shutil.rmtree(store.folder, ignore_errors=True)
 
 
-def bound_cache(root: Path | str, size: int, *, now: float | None = None) -> list[Store]:
+def trim_cache(root: Path | str, size: int, *, now: float | None = None) -> list[Store]:
     """Mark the decoded images of `root` as used, and delete the least recently used folders above
     the limit of the cache; return the deleted ones."""
     used = store_folder(cache_folder(), root, size)

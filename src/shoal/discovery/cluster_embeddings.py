@@ -13,7 +13,7 @@ from shoal.device import AnyDevice, choose_device
 from shoal.discovery.named_categories import name_categories, write_categories
 from shoal.discovery.reporter import CLUSTERING, LOGGED, NOTE, Reporter
 from shoal.methods.clusters import Discovery, as_discovery
-from shoal.runs import Run, check_not_held, locked
+from shoal.runs import Run, check_not_locked, locked
 from shoal.words import AVERAGE_LINKAGE, doubt_labels
 
 
@@ -55,7 +55,7 @@ def cluster_embeddings(
 ) -> Run:
     """Cluster embeddings by Algorithm 1, write the run folder `out`, and return the run."""
     torch_device = choose_device(device)
-    check_not_held(out)
+    check_not_locked(out)
     points = unit_points(embeddings.x, device=torch_device)
     labels = embeddings.labels
     check_task(labels, settings.n_clusters, settings.inference)

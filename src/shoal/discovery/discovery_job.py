@@ -54,14 +54,14 @@ class DiscoveryJob(Job):
         return {"result": result.name}
 
     @property
-    def is_concluded(self) -> bool:
+    def has_final_outputs(self) -> bool:
         """Whether the report is written, which comes last."""
         return not self.report or self.run.has("report.html")
 
-    def conclude(self) -> None:
+    def write_final_outputs(self) -> None:
         """Write changes.json after a review, and the report."""
         if self.refinement is not None:
-            self.refinement.conclude(self.run, self.reporter)
+            self.refinement.write_final_outputs(self.run, self.reporter)
         if self.report:
             with self.reporter.progress("writing the report"):
                 write_report(self.run)

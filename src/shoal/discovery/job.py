@@ -28,7 +28,7 @@ from shoal.encoders.catalog import load_encoder
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError
 from shoal.methods.clusters import Representation
-from shoal.methods.trunk import Trunk
+from shoal.methods.trunk_outputs import TrunkOutputs
 from shoal.runs import Run
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class EmbeddedImages:
     pixels: Pixels
     frozen: Representation
     """Embeddings of the frozen encoder."""
-    trunk: Trunk
+    trunk_outputs: TrunkOutputs
     """Tokens and views that the training runs of a job share."""
     ready_at: float = field(default_factory=time.monotonic)
     """When they were embedded."""
@@ -163,12 +163,12 @@ class Job(ABC):
         """Compute and write the results; return items for provenance.json."""
 
     @property
-    def is_concluded(self) -> bool:
-        """Whether a finished run has what `conclude` writes."""
+    def has_final_outputs(self) -> bool:
+        """Whether a finished run has what `write_final_outputs` writes."""
         return True
 
     @abstractmethod
-    def conclude(self) -> None:
+    def write_final_outputs(self) -> None:
         """Write what needs a finished run."""
 
 

@@ -22,15 +22,15 @@ from shoal.data.collection import Collection
 from shoal.data.pixels.decoding import NO_HEIC
 from shoal.data.pixels.loading import Pixels, Skipped, check_headers, load_pixels
 from shoal.device import describe_device, seed_everything
-from shoal.discovery.cache import bound_cache
+from shoal.discovery.cache import trim_cache
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.reporter import EMBEDDING, SILENT, Reporter
 from shoal.discovery.thumbnails import make_thumbnails
 from shoal.discovery.trained.training import Training, represent
 from shoal.distributed import (
-    flag_from_main,
+    broadcast_flag,
+    broadcast_object,
     is_main,
-    object_from_main,
     others_waiting,
     processes,
     world_size,
@@ -43,8 +43,8 @@ from shoal.encoders.vision import Encoder
 from shoal.encoders.weights import digest_weights
 from shoal.errors import DataError, Diverged, ShoalError, UsageError
 from shoal.methods.clusters import Representation, to_numpy
-from shoal.methods.trunk import Trunk
-from shoal.runs import THUMBNAILS, Run, Skip, check_not_held, damaged, locked
+from shoal.methods.trunk_outputs import TrunkOutputs
+from shoal.runs import THUMBNAILS, Run, Skip, check_not_locked, damaged, locked
 from shoal.settings import differences
 from shoal.training.tokens import TokenCollector
 from shoal.words import count, first_few, plural
@@ -56,7 +56,7 @@ def run_job(job: Job) -> None:
     A complete run is left as it is, except that leftover checkpoints are removed.
     """
     if is_main():
-        check_not_held(job.run.path)  # before the encoder is loaded, which takes a while
+        check_not_locked(job.run.path)  # before the encoder is loaded, which takes a while
         report_collection(job.collection, job.reporter)
     job.check(job.collection)
     engine = None
@@ -67,13 +67,14 @@ def run_job(job: Job) -> None:
         if is_main():
             with others_waiting():
                 _run_main(job)
-            flag_from_main(False, job.device)
+            broadcast_flag(False, job.device)  # no more work for the other processes
         else:
             _run_worker(replace(job, reporter=SILENT))
 
 
 def preview(job: Job) -> dict[str, Any]:
-    """Return what a job would do, for --dry-run; raise the errors that do not need decoded images.
+    """Return what a job would do, for --dry-run; raise any error that can be found without decoding
+    images.
 
     Writes nothing, and reads only the header of each image. The encoder is loaded unless it would
     have to be downloaded.
@@ -85,7 +86,7 @@ def preview(job: Job) -> dict[str, Any]:
     is_available = is_local or is_cached(encoder)
     if is_available:
         job.load_encoder()
-    check_not_held(job.run.path)
+    check_not_locked(job.run.path)
     _check_folder(job)
     unreadable = check_headers(collection, job.settings.pixel_size)
     names = {image.name for image in unreadable}
@@ -155,7 +156,7 @@ def _run_main(job: Job) -> None:
         try:
             provenance = job.compute(images)
         finally:
-            images.trunk.free()
+            images.trunk_outputs.free()
         run.finish(
             seconds=round(time.perf_counter() - began, 3),
             n_images=len(images.collection),
@@ -164,24 +165,24 @@ def _run_main(job: Job) -> None:
         )
         if not run.is_stopped:
             run.drop_checkpoints()
-        job.conclude()
+        job.write_final_outputs()
 
 
 def _run_worker(job: Job) -> None:
     """Embed or train when the main process asks for it, until it has finished."""
     pixels: Pixels | None = None
-    while flag_from_main(False, job.device):
-        training: Training | None = object_from_main(None, job.device)
+    while broadcast_flag(False, job.device):
+        training: Training | None = broadcast_object(None, job.device)
         if pixels is None:
             pixels = _decode(job)
-            trunk = Trunk(pixels=pixels, device=job.device)
+            trunk_outputs = TrunkOutputs(pixels=pixels, device=job.device)
         if training is None:
             embed(pixels, job.load_encoder().to(job.device))
             continue
         with suppress(Diverged):  # the main process raises and reports it
-            represent(job, trunk, training)
+            represent(job, trunk_outputs, training)
     if pixels is not None:
-        trunk.free()
+        trunk_outputs.free()
 
 
 def _check_folder(job: Job) -> str:
@@ -210,7 +211,7 @@ def _check_same(job: Job, checksum: str) -> None:
     """Raise if the settings, images or labels differ from those of the run in the folder."""
     run = job.run
     started: Any = run.config_as(type(job.config))
-    # The time limit may change: a run that it stopped can be resumed with another one.
+    # The time limit may change: a run that it stopped can be resumed with a different limit.
     started = replace(started, max_minutes=job.config.max_minutes)
     changed = differences(job.config, started)
     if run.provenance.get("fingerprint") != checksum:
@@ -225,9 +226,10 @@ def _check_same(job: Job, checksum: str) -> None:
 def collection_checksum(collection: Collection) -> str:
     """Return a checksum of the classes, and of the name, label and file size of every image.
 
-    Instead of the file size it uses the content of images in memory, and the state that the store
-    reports for remote images and shards. It costs one `stat` per file. A file replaced by another
-    of the same size is detected later, by the checksum of the pixels in `_record_inputs`.
+    Instead of the file size it uses the content of images in memory, and the size and the version
+    or date that the store reports for remote images and shards. It costs one `stat` per file. A
+    file replaced by another of the same size is detected later, by the checksum of the pixels in
+    `_record_inputs`.
     """
     digest = hashlib.sha256(digest_names(collection.names, collection.labels).encode())
     digest.update("\0".join(collection.classes).encode("utf-8", "surrogateescape"))
@@ -258,12 +260,12 @@ def _clean_up_finished(job: Job) -> None:
         )
         return
     job.reporter.report(f"{run.path} is finished; there is nothing left to do")
-    if run.has_checkpoints or not job.is_concluded:
+    if run.has_checkpoints or not job.has_final_outputs:
         with locked(run.path):
             run.drop_checkpoints()
-            if not job.is_concluded:
+            if not job.has_final_outputs:
                 Run.open(run.path)  # refuses damaged tables
-                job.conclude()
+                job.write_final_outputs()
 
 
 def _start_run(job: Job, encoder: Encoder, checksum: str) -> None:
@@ -301,7 +303,7 @@ def decode(collection: Collection, pixel_size: int, reporter: Reporter) -> Pixel
     for note in _heic_notes(pixels.skipped):
         reporter.report(f"note: {note}")
     if collection.images is None and is_main():
-        for removed in bound_cache(collection.where, pixel_size):
+        for removed in trim_cache(collection.where, pixel_size):
             reporter.report(
                 f"note: deleted {removed.folder}, because the pixel cache was too large"
             )
@@ -326,7 +328,7 @@ def _embed(job: Job, pixels: Pixels, encoder: Encoder) -> EmbeddedImages:
             f"as another one: {first_few(copies)}"
         )
     _record_inputs(run, pixels, encoder)
-    trunk = Trunk(pixels=pixels, device=job.device)
+    trunk_outputs = TrunkOutputs(pixels=pixels, device=job.device)
     key = _embeddings_key(run, encoder)
     cached = None if run.has("frozen.npy") else read_array("embeddings", key)
     if cached is not None:
@@ -335,13 +337,15 @@ def _embed(job: Job, pixels: Pixels, encoder: Encoder) -> EmbeddedImages:
     if run.has("frozen.npy"):
         embeddings = _read_frozen(run, len(pixels)).to(job.device)
     else:
-        embeddings = _embed_frozen(job, encoder, pixels, trunk)
+        embeddings = _embed_frozen(job, encoder, pixels, trunk_outputs)
         write_array("embeddings", key, to_numpy(embeddings))
     if not run.has(THUMBNAILS):
         with job.reporter.progress("making thumbnails"):
             run.write_thumbnails(make_thumbnails(pixels))
     frozen = Representation(embeddings=embeddings, embed=lambda others: embed(others, encoder))
-    return EmbeddedImages(collection=collection, pixels=pixels, frozen=frozen, trunk=trunk)
+    return EmbeddedImages(
+        collection=collection, pixels=pixels, frozen=frozen, trunk_outputs=trunk_outputs
+    )
 
 
 def _record_inputs(run: Run, pixels: Pixels, encoder: Encoder) -> None:
@@ -371,7 +375,9 @@ def _embeddings_key(run: Run, encoder: Encoder) -> str:
     return f"{recorded} {encoder} {describe_device(encoder.device)} {world_size()} processes"
 
 
-def _embed_frozen(job: Job, encoder: Encoder, pixels: Pixels, trunk: Trunk) -> torch.Tensor:
+def _embed_frozen(
+    job: Job, encoder: Encoder, pixels: Pixels, trunk_outputs: TrunkOutputs
+) -> torch.Tensor:
     """Return the frozen embeddings (N, D), computed in all processes, and write frozen.npy.
 
     The trunk's tokens are cached for training only if a resumed run would compute the same bits.
@@ -381,8 +387,8 @@ def _embed_frozen(job: Job, encoder: Encoder, pixels: Pixels, trunk: Trunk) -> t
     is_trained = any(each.is_trained for each in job.methods)
     if is_trained and encoder.engine != TORCH and world_size() == 1:
         collector = TokenCollector(len(pixels))
-    flag_from_main(True, job.device)
-    object_from_main(None, job.device)  # None: the other processes embed instead of training
+    broadcast_flag(True, job.device)  # work for the other processes
+    broadcast_object(None, job.device)  # None: the other processes embed instead of training
     with job.reporter.progress(EMBEDDING, "images") as progress:
         frozen = embed(pixels, encoder, progress=progress, on_tokens=collector)
     check_directions((frozen == 0).all(dim=1), pixels.names, encoder.input_format.size)
@@ -390,7 +396,7 @@ def _embed_frozen(job: Job, encoder: Encoder, pixels: Pixels, trunk: Trunk) -> t
     if collector is not None and collector.tokens is not None:
         chosen = job.settings.method_settings
         split = (chosen.encoder, job.methods[0].n_tail_blocks, chosen.input_size)
-        trunk.tokens[split] = collector.tokens
+        trunk_outputs.tokens[split] = collector.tokens
     return frozen
 
 

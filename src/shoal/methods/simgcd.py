@@ -61,7 +61,7 @@ class SimGcdSettings(ClassifierSettings):
 class SimGcd(ClassifierModel):
     """L_cls + L_rep, each (1 - λ) · unsupervised + λ · supervised."""
 
-    decays_vectors = False
+    decays_vectors = False  # no weight decay on biases and other vectors
 
     def __init__(self, encoder: Encoder, settings: SimGcdSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)

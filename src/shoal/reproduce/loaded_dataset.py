@@ -18,7 +18,7 @@ from shoal.data.pixels.loading import load_pixels
 from shoal.data.splits import hold_out_validation
 from shoal.encoders.embed import CROP_RATIO, ImageRows
 from shoal.methods.registry import get_method
-from shoal.methods.trunk import Trunk, trunk_key
+from shoal.methods.trunk_outputs import TrunkOutputs, trunk_key
 from shoal.reproduce.plan import Cell
 from shoal.reproduce.selection import select_by_hidden_labels, with_hidden_classes
 from shoal.training.task import Task
@@ -57,9 +57,9 @@ class LoadedDataset:
     input_size: int
 
     @cached_property
-    def trunk(self) -> Trunk:
+    def trunk_outputs(self) -> TrunkOutputs:
         """The outputs of the frozen trunk for the training part."""
-        return Trunk(pixels=self.train.pixels, device=self.device)
+        return TrunkOutputs(pixels=self.train.pixels, device=self.device)
 
     @cached_property
     def train(self) -> BenchmarkImages:
@@ -90,10 +90,10 @@ class LoadedDataset:
         )
         if cell.trained is None or get_method(cell.method).reads_images:
             return task
-        for split in [*self.trunk.tokens]:
+        for split in [*self.trunk_outputs.tokens]:
             if split != trunk_key(cell.trained):
-                self.trunk.drop(split)
-        return self.trunk.prepare(task, cell.trained, with_pool=with_pool)
+                self.trunk_outputs.drop(split)
+        return self.trunk_outputs.prepare(task, cell.trained, with_pool=with_pool)
 
     def _validation(self, cell: Cell) -> Ints | None:
         """Return the held-out rows for the cell's seed; None without labels to choose by."""

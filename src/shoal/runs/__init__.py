@@ -3,7 +3,7 @@
 Imports no torch.
 """
 
-from shoal.runs.lock import LOCK, check_not_held, locked, locked_file
+from shoal.runs.lock import LOCK, check_not_locked, locked, locked_file
 from shoal.runs.run import COMPARED, PARTS, RESULTS, Run, environment
 from shoal.runs.run_files import damaged, read_arrays, read_vectors, reading
 from shoal.runs.tables import (
@@ -47,7 +47,7 @@ __all__ = [
     "Skip",
     "Thumbnails",
     "check_columns",
-    "check_not_held",
+    "check_not_locked",
     "column",
     "csv_text",
     "damaged",

@@ -19,7 +19,7 @@ LOCK = "run.lock"
 """The lock file of a run folder."""
 
 WAIT_S = 0.5
-"""Seconds to wait for a lock; `check_not_held` of another process takes it for a moment."""
+"""Seconds to wait for a lock; `check_not_locked` of another process takes it for a moment."""
 
 
 @contextlib.contextmanager
@@ -42,7 +42,7 @@ def locked_file(file: Path, wait_s: float = WAIT_S) -> contextlib.AbstractContex
     return _held(file.absolute().with_name(f".{file.name}.lock"), file, wait_s)
 
 
-def check_not_held(folder: Path | str) -> None:
+def check_not_locked(folder: Path | str) -> None:
     """Refuse a run folder that another process has locked."""
     file = Path(folder).absolute() / LOCK
     if file.is_file():

@@ -52,7 +52,7 @@ import numpy as np
 
 from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, make_folder, open_no_follow, write_text, writing
-from shoal.runs.lock import LOCK, check_not_held
+from shoal.runs.lock import LOCK, check_not_locked
 from shoal.runs.run_files import (
     read_array,
     read_object,
@@ -123,7 +123,7 @@ TRIALS = "trial-*"
 """Folders of the training runs of a comparison; removed at the end."""
 
 REVIEW_FILES = ("review*.jsonl", ".review.jsonl.lock")
-"""The review of a run, which is not removed with it, to be replayed on the next one."""
+"""The review of a run; kept when the run is removed, so that it can be replayed on the next one."""
 
 COMPARED = "methods"
 """The folder of a comparison that contains one run per method."""
@@ -151,7 +151,7 @@ class Run:
         """Open a finished run for reading; with `checks_tables` refuse inconsistent tables."""
         run = cls(Path(path))
         if not run.has("comparison.json") and not run.is_finished:
-            check_not_held(run.path)  # another process is still writing it
+            check_not_locked(run.path)  # another process is still writing it
         if not (run.path / "provenance.json").is_file():
             raise DataError(
                 f"{run.path}: not a run folder (no provenance.json); give the folder of a run"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shoal.arrays import Ints
 from shoal.clustering.n_clusters import DEFAULT_RULE
-from shoal.distributed import flag_from_main, is_started, others_waiting
+from shoal.distributed import broadcast_flag, is_started, others_waiting
 from shoal.settings import to_dict
 from shoal.training.checkpoint import Checkpointer
 from shoal.training.model import Model
@@ -144,14 +144,14 @@ class Loop:
             is_best = trainer.settings.snapshot == "last" or is_preferred
         # Only the main process has `early_stopping`, so it broadcasts every decision.
         is_due = early_stopping is not None and (is_last or epoch in early_stopping.epochs)
-        if self._from_main(is_due):
+        if self._broadcast(is_due):
             is_best, should_stop = self._evaluate(epoch)
-            is_last = is_last or self._from_main(should_stop)
-        is_best = self._from_main(is_best)
+            is_last = is_last or self._broadcast(should_stop)
+        is_best = self._broadcast(is_best)
         checkpointer.write(validation, row, is_best=is_best, is_last=is_last)
         if self.on_epoch is not None:
             self.on_epoch(checkpointer.metrics[-1])
-        if is_started() and not is_last and self._from_main(self.stop()):
+        if is_started() and not is_last and self._broadcast(self.stop()):
             raise StopTraining
 
     def _evaluate(self, epoch: int) -> tuple[bool, bool]:
@@ -170,10 +170,10 @@ class Loop:
         checkpointer = self.checkpointer
         last = checkpointer.last
         assert last is not None
-        if self._from_main(self.early_stopping is not None) and checkpointer.best is not last:
+        if self._broadcast(self.early_stopping is not None) and checkpointer.best is not last:
             checkpointer.restore(last)
             self.trainer.forget_embeddings()
-            if checkpointer.best is None or self._from_main(self._evaluate(last.epoch)[0]):
+            if checkpointer.best is None or self._broadcast(self._evaluate(last.epoch)[0]):
                 checkpointer.best = last
         checkpointer.write_best()
 
@@ -195,6 +195,6 @@ class Loop:
             is_done=checkpointer.is_finished,
         )
 
-    def _from_main(self, value: bool) -> bool:
+    def _broadcast(self, value: bool) -> bool:
         """Return the main process's value in every process."""
-        return flag_from_main(value, self.trainer.device)
+        return broadcast_flag(value, self.trainer.device)

@@ -34,10 +34,14 @@ class RecordedStep:
     """
 
     def __init__(
-        self, step: Step, rows: Tensor, parameters: Tensor, previous: "RecordedStep | None" = None
+        self,
+        step: Step,
+        rows: Tensor,
+        view_parameters: Tensor,
+        previous: "RecordedStep | None" = None,
     ) -> None:
         self._rows = rows.clone()
-        self._parameters = parameters.clone()
+        self._view_parameters = view_parameters.clone()
         self._graph = torch.cuda.CUDAGraph()
         if previous is None:
             # Recording cannot reuse the memory that earlier steps have freed.
@@ -52,7 +56,7 @@ class RecordedStep:
         with torch.cuda.stream(self.stream):
             self._graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
-                self._losses = step(self._rows, self._parameters)
+                self._losses = step(self._rows, self._view_parameters)
             except BaseException:  # also Ctrl-C, after which writing the result needs the GPU
                 with suppress(RuntimeError):
                     self._graph.capture_end()
@@ -60,9 +64,9 @@ class RecordedStep:
             self._graph.capture_end()
         current.wait_stream(self.stream)
 
-    def __call__(self, rows: Tensor, parameters: Tensor) -> dict[str, Tensor]:
+    def __call__(self, rows: Tensor, view_parameters: Tensor) -> dict[str, Tensor]:
         """Run the step on other inputs of the same shape."""
         self._rows.copy_(rows)
-        self._parameters.copy_(parameters)
+        self._view_parameters.copy_(view_parameters)
         self._graph.replay()
         return {name: value.clone() for name, value in self._losses.items()}

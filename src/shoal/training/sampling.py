@@ -42,16 +42,16 @@ class Sampler:
         views, (T, 2B, 7)."""
         size = self.settings.batch_size
         batches = balanced_batches(self.labels, size, self.generator(BATCHES, epoch))
-        parameters = sample_view_parameters(2 * batches.numel(), self.generator(VIEWS, epoch))
-        return batches, parameters.view(len(batches), 2 * size, -1)
+        view_parameters = sample_view_parameters(2 * batches.numel(), self.generator(VIEWS, epoch))
+        return batches, view_parameters.view(len(batches), 2 * size, -1)
 
     def two_views(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield two views of every training image, view 1 of all, then view 2, in batches: images
-        (2B,) and parameters (2B, 7)."""
+        (2B,) and view parameters (2B, 7)."""
         size = 2 * self.settings.batch_size
         images = torch.arange(len(self.labels)).repeat(2)  # (2n,)
-        parameters = sample_view_parameters(len(images), self.generator(BANK_VIEWS, epoch))
-        yield from zip(torch.split(images, size), torch.split(parameters, size), strict=True)
+        view_parameters = sample_view_parameters(len(images), self.generator(BANK_VIEWS, epoch))
+        yield from zip(torch.split(images, size), torch.split(view_parameters, size), strict=True)
 
     def pooled_views(self, training: Ints) -> Ints:
         """Return the views of a pool that the run will use, as sorted rows image · P + view;
@@ -61,8 +61,8 @@ class Sampler:
         assert n_pooled is not None
         is_used = torch.zeros((int(images.max()) + 1) * n_pooled, dtype=torch.bool)
         for epoch in range(self.settings.epochs):
-            batches, parameters = self.steps(epoch)
-            is_used[choose_views(images[batches].repeat(1, 2), parameters, n_pooled)] = True
+            batches, view_parameters = self.steps(epoch)
+            is_used[choose_views(images[batches].repeat(1, 2), view_parameters, n_pooled)] = True
         return np.asarray(is_used.nonzero()[:, 0])
 
     def generator(self, purpose: int, epoch: int = 0) -> torch.Generator:
@@ -91,12 +91,12 @@ def balanced_batches(labels: Ints, batch_size: int, generator: torch.Generator) 
     return rows.clamp_max(len(labels) - 1)
 
 
-def choose_views(images: Tensor, parameters: Tensor, n_pooled: int) -> Tensor:
+def choose_views(images: Tensor, view_parameters: Tensor, n_pooled: int) -> Tensor:
     """Return rows (…, 2b) of a pool for `images` (…, 2b), by uniform numbers (…, 2b, 7).
 
     The second view of an image differs from the first.
     """
-    first, second = parameters[..., 0].chunk(2, dim=-1)  # (…, b) each
+    first, second = view_parameters[..., 0].chunk(2, dim=-1)  # (…, b) each
     first_view = (first * n_pooled).long()
     second_view = (first_view + 1 + (second * (n_pooled - 1)).long()) % n_pooled
     return images * n_pooled + torch.cat([first_view, second_view], dim=-1)

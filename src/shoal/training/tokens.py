@@ -193,13 +193,13 @@ class ViewPool:
     made: Tensor
     """(U,) the computed views, as sorted rows image · P + view."""
 
-    def take(self, images: Tensor, parameters: Tensor) -> Tensor:
+    def take(self, images: Tensor, view_parameters: Tensor) -> Tensor:
         """Return tokens (2b, T) of two views of b images, view 1 of all, then view 2.
 
-        `images` (2b,), `parameters` (2b, 7). All processes call this together, each with its own
-        images.
+        `images` (2b,), `view_parameters` (2b, 7). All processes call this together, each with
+        its own images.
         """
-        views = choose_views(images, parameters, self.n_pooled)  # (2b,)
+        views = choose_views(images, view_parameters, self.n_pooled)  # (2b,)
 
         def read(rows: Tensor) -> Tensor:
             return self.tokens[rows.to(self.tokens.device)].to(images.device)
@@ -219,12 +219,12 @@ def pool_views(
     """Run the trunk over random views of the images and return its tokens; each process holds a
     share.
 
-    `only` (U,) are the views that will be used, as sorted rows image · P + view; parameters are
-    sampled for all views, so that they do not depend on it.
+    `only` (U,) are the views that will be used, as sorted rows image · P + view; view parameters
+    are sampled for all views, so that they do not depend on it.
     """
     n_pooled = settings.pool
     assert n_pooled is not None
-    parameters = sample_view_parameters(len(pixels) * n_pooled, generator)  # (N * P, 7)
+    view_parameters = sample_view_parameters(len(pixels) * n_pooled, generator)  # (N * P, 7)
     made = torch.from_numpy(only)  # (U,)
     mine = made[shard(len(made))]
 
@@ -233,7 +233,7 @@ def pool_views(
     def images(start: int, stop: int) -> Tensor:
         views = mine[start:stop]
         source, rows = take(pixels, (views // n_pooled).to(device), device)
-        return make_views(source, rows, parameters[views].to(device), encoder, settings)
+        return make_views(source, rows, view_parameters[views].to(device), encoder, settings)
 
     tokens = run_trunk(images, len(mine), encoder, progress)
     return ViewPool(tokens, n_pooled, made.to(device))

@@ -1,8 +1,8 @@
-"""The trainer, which runs the epochs of a model on a task.
+"""The trainer, which trains a model on a task, epoch by epoch.
 
 Several processes share a batch: each runs the networks on its share of the images, and the outputs
-are gathered. Every process then computes the whole loss, backpropagates to its own share, and the
-gradients are summed, so the result equals that of one process up to rounding.
+are gathered. Every process then computes the whole loss, backpropagates through its own share, and
+the gradients are summed, so the result equals that of one process up to rounding.
 
 Shapes: N images, n of them for training, B per batch, b of them in this process, D dimensions of
 an embedding.
@@ -58,7 +58,7 @@ class Trainer:
             weight_decay=settings.weight_decay,
             decays_vectors=model.decays_vectors,
         )
-        self.training = torch.from_numpy(task.training).to(self.device)  # (n,) rows of N
+        self.training_rows = torch.from_numpy(task.training).to(self.device)  # (n,) rows of N
         labels = consecutive_labels(task.training_labels)
         self.labels = torch.from_numpy(labels).to(self.device)  # (n,)
         self.sampler = Sampler(task.training_labels, settings)
@@ -97,15 +97,16 @@ class Trainer:
         row: dict[str, Any] = {"epoch": epoch + 1, "lr": lr, **self.begin_epoch(epoch)}
         self.optimizer.lr = lr
         # All random choices of an epoch, in two small tables that are copied to the device once.
-        batches, parameters = (table.to(self.device) for table in self.sampler.steps(epoch))
+        batches, view_parameters = (table.to(self.device) for table in self.sampler.steps(epoch))
         generator = self.sampler.generator(OBJECTIVE, epoch)
         step: Step = partial(self.step, epoch=epoch, generator=generator)
         is_on_device = self.pool is not None and self.pool.tokens.device.type == self.device.type
         is_recorded = is_on_device and len(batches) >= MIN_STEPS and is_recordable(self.model)
         losses = []
         report = progress or (lambda done, total: None)
-        report(0, len(batches))  # so that memory of the first step is not that of the stage before
-        for number, inputs in enumerate(zip(batches, parameters, strict=True)):
+        # so that the memory of the first step is not attributed to the stage before
+        report(0, len(batches))
+        for number, inputs in enumerate(zip(batches, view_parameters, strict=True)):
             # Record the second step: the first one allocates memory, which cannot be recorded.
             if number == 1 and is_recorded:
                 step = self._record(step, *inputs)
@@ -117,11 +118,11 @@ class Trainer:
         self._check_finite(row)
         return row
 
-    def _record(self, step: Step, rows: Tensor, parameters: Tensor) -> Step:
+    def _record(self, step: Step, rows: Tensor, view_parameters: Tensor) -> Step:
         """Return the step as a CUDA graph; unchanged if there is not enough memory for the
         graph."""
         try:
-            self._recorded = RecordedStep(step, rows, parameters, self._recorded)
+            self._recorded = RecordedStep(step, rows, view_parameters, self._recorded)
         except torch.OutOfMemoryError:
             self.optimizer.zero_grad()  # gradients of the aborted recording hold no values
             return step
@@ -129,7 +130,7 @@ class Trainer:
 
     def _check_finite(self, row: Mapping[str, Any]) -> None:
         """Raise Diverged if the loss or its gradient was infinite or NaN in any step of an epoch,
-        or a weight is after the last one."""
+        or if a weight is so at its end."""
         weights = torch.stack([value.isfinite().all() for value in self.parameters])
         if not (math.isfinite(row["loss"] + row["gradient"]) and weights.all()):
             raise Diverged(
@@ -145,7 +146,7 @@ class Trainer:
             Epoch(
                 number=epoch,
                 labels=self.labels,
-                embed=lambda: self.embed_all()[self.training],
+                embed=lambda: self.embed_all()[self.training_rows],
                 embed_views=lambda: self._embed_random_views(epoch),
                 generator=self.sampler.generator(EPOCH, epoch),
             )
@@ -191,14 +192,15 @@ class Trainer:
         return None if clusters is None else clusters.cpu().numpy()
 
     def step(
-        self, rows: Tensor, parameters: Tensor, epoch: int, generator: torch.Generator
+        self, rows: Tensor, view_parameters: Tensor, epoch: int, generator: torch.Generator
     ) -> dict[str, Tensor]:
         """Update the weights on a batch (B,); return the loss, its terms and the norm of its
         gradient."""
         local = shard(len(rows))
         images = rows[local].repeat(2)  # (2b,)
-        parameters = torch.cat([view[local] for view in parameters.chunk(2)])  # (2b, 7)
-        inputs = self.inputs(images, parameters)
+        views = [view[local] for view in view_parameters.chunk(2)]
+        view_parameters = torch.cat(views)  # (2b, 7), see sample_view_parameters
+        inputs = self.inputs(images, view_parameters)
         with autocast(self.device):
             outputs = self.model.forward(inputs)
         batch = Batch(
@@ -220,15 +222,15 @@ class Trainer:
         self.model.after_step(batch)
         return {name: value.detach() for name, value in losses.items()}
 
-    def inputs(self, images: Tensor, parameters: Tensor) -> Tensor:
+    def inputs(self, images: Tensor, view_parameters: Tensor) -> Tensor:
         """Return the trunk's tokens (b, T, …) of views of training images (b,), or the views
         themselves if the model reads images."""
-        images = self.training[images]
+        images = self.training_rows[images]
         if self.pool is not None:
-            return self.pool.take(images, parameters)
+            return self.pool.take(images, view_parameters)
         source, rows = take(self.pixels, images, self.device)
         encoder = self.model.encoder
-        views = make_views(source, rows, parameters, encoder, self.settings.views)
+        views = make_views(source, rows, view_parameters, encoder, self.settings.views)
         if self.model.reads_images:
             return views
         with autocast(self.device):
@@ -242,11 +244,11 @@ class Trainer:
         Each process embeds a share of every batch, and all return the same.
         """
         parts = []
-        for rows, parameters in self.sampler.two_views(epoch):
+        for rows, view_parameters in self.sampler.two_views(epoch):
             local = shard(len(rows))
             images = rows[local].to(self.device)
             with autocast(self.device):
-                inputs = self.inputs(images, parameters[local].to(self.device))
+                inputs = self.inputs(images, view_parameters[local].to(self.device))
                 parts.append(gather_rows(self.model.represent(inputs)))
         return torch.cat(parts)
 

@@ -52,7 +52,7 @@ def sample_view_parameters(n_views: int, generator: torch.Generator) -> Tensor:
 
 
 def make_views(
-    pixels: Tensor, rows: Tensor, parameters: Tensor, encoder: Encoder, settings: ViewSettings
+    pixels: Tensor, rows: Tensor, view_parameters: Tensor, encoder: Encoder, settings: ViewSettings
 ) -> Tensor:
     """Return one view (B, 3, I, I), normalized for the trunk, of each of the images `rows` (B,) of
     `pixels` (N, S, S, 3).
@@ -62,15 +62,15 @@ def make_views(
     side = pixels.shape[1]
     crop = crop_size(side)
     steps = torch.arange(crop, device=pixels.device)
-    corners = (parameters[:, :2] * (side - crop + 1)).long()  # (B, 2)
-    is_flipped = parameters[:, 2:3] < settings.flip
+    corners = (view_parameters[:, :2] * (side - crop + 1)).long()  # (B, 2)
+    is_flipped = view_parameters[:, 2:3] < settings.flip
     down = corners[:, :1] + steps  # (B, C)
     across = corners[:, 1:] + torch.where(is_flipped, steps.flip(0), steps)  # (B, C)
     # One gather, in uint8, so that no larger copy is made.
     crops = pixels[rows[:, None, None], down[:, :, None], across[:, None]]  # (B, C, C, 3)
     images = resize(to_float(crops), encoder.input_format.size)
     if settings.jitter > 0:
-        images = jitter(images, parameters[:, 3:6], settings.jitter)
+        images = jitter(images, view_parameters[:, 3:6], settings.jitter)
     return encoder.normalize(images)
 
 

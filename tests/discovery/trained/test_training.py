@@ -12,7 +12,7 @@ import pytest
 
 from photo_runs import press_ctrl_c, run_on, stop
 from shoal.discovery.trained.training import stop_request, training_deadline
-from shoal.methods import trunk
+from shoal.methods import trunk_outputs
 from shoal.training.views import ViewSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -51,13 +51,13 @@ def test_training_reuses_the_tokens_of_embedding(
 ) -> None:
     monkeypatch.setenv("SHOAL_ENGINE", "openvino")
     counted: list[int] = []
-    real = trunk.cache_tokens
+    real = trunk_outputs.cache_tokens
 
     def cache_tokens(pixels, *others, **options):
         counted.append(len(pixels))
         return real(pixels, *others, **options)
 
-    monkeypatch.setattr(trunk, "cache_tokens", cache_tokens)
+    monkeypatch.setattr(trunk_outputs, "cache_tokens", cache_tokens)
     wanted = replace(
         settings, n_clusters=5, method_settings=replace(settings.method_settings, n_tail_blocks=1)
     )
@@ -85,7 +85,9 @@ def test_a_resumed_training_reads_the_cached_views(
         patched.setattr("shoal.training.trainer.Trainer.run_epoch", stop)
         with pytest.raises(KeyboardInterrupt):
             run_on(photos, tmp_path / "resumed", wanted)
-    monkeypatch.setattr(trunk, "pool_views", lambda *_, **__: pytest.fail("views made again"))
+    monkeypatch.setattr(
+        trunk_outputs, "pool_views", lambda *_, **__: pytest.fail("views made again")
+    )
     resumed = run_on(photos, tmp_path / "resumed", wanted, resume=True)
     for name in ("assignments.csv", "model.safetensors", "embeddings.npy"):
         assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name

@@ -35,7 +35,7 @@ from shoal.clustering.ward.rounds import as_merges, merge_round
 from shoal.clustering.ward.scan import Clusters
 from shoal.clustering.workers import Workers, all_workers
 from shoal.device import choose_device, free_memory, multiplies_bfloat16
-from shoal.distributed import call_others, can_share, object_from_main
+from shoal.distributed import broadcast_object, call_others, can_share
 from shoal.errors import DataError
 
 N_LISTED = {"cpu": 16, "cuda": 15}
@@ -122,7 +122,7 @@ def link_rows(rows: Tensor, *, is_called: bool = False, **lists: Tensor) -> Floa
         if is_shared:
             if not is_called:
                 call_others(link_rows, {"rows": rows, **lists}, rows.device, is_called=True)
-            room = object_from_main(room, rows.device)
+            room = broadcast_object(room, rows.device)
         k = N_LISTED[rows.device.type]
         ready = empty_lists(len(first), k, rows.device)
         if lists:

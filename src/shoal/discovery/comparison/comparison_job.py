@@ -130,7 +130,7 @@ class ComparisonJob(Job):
         self._evaluate(images.collection, splits, sorted(set(numbers)))
         return {}
 
-    def conclude(self) -> None:
+    def write_final_outputs(self) -> None:
         """Do nothing: the table and its page are written with the result."""
 
     def _trial(
@@ -200,7 +200,7 @@ class ComparisonJob(Job):
                         break
                     self._write_result(trial, learned)
                 Run(training.folder).abandon()
-        images.trunk.free()
+        images.trunk_outputs.free()
 
     def _fail(self, method: str, reason: str) -> None:
         self.reporter.report(f"{NOTE}{method} failed: {reason}")

@@ -231,7 +231,7 @@ class Refinement:
         )
         return replace(chosen, n_clusters=fitting)
 
-    def conclude(self, run: Run, reporter: Reporter) -> None:
+    def write_final_outputs(self, run: Run, reporter: Reporter) -> None:
         """Write changes.json into the new run, and replay the review on it."""
         state = State(run)
         log = self.run.path / FILE

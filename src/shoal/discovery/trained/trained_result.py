@@ -56,7 +56,8 @@ def train_and_choose(job: Job, images: EmbeddedImages, frozen: Result) -> Result
         job.reporter.report(line)
     settings = fit_batch(job.settings, len(collection), job.reporter)
     evaluation = None
-    # Learned attention fits one embedding only, so its blends cannot be compared.
+    # Learned attention applies only to the embeddings it was trained with, so it cannot cluster a
+    # blend.
     if held_out.hidden and settings.shift.aggregation != "attention":
         evaluation = Evaluation(
             job=replace(job, settings=settings),
@@ -76,7 +77,8 @@ def train_and_choose(job: Job, images: EmbeddedImages, frozen: Result) -> Result
     if get_method(settings.method).needs_n_clusters:
         n_clusters = frozen.discovery.n_clusters
     chosen = settings.trained
-    if evaluation is not None:  # it chooses the snapshot, not the validation accuracy
+    if evaluation is not None:
+        # The evaluation chooses the snapshot; the validation accuracy does not.
         chosen = replace(chosen, training=replace(chosen.training, snapshot="last"))
     training = Training(
         method=settings.method,
@@ -95,7 +97,7 @@ def train_and_choose(job: Job, images: EmbeddedImages, frozen: Result) -> Result
         )
         try:
             learned = train(job, images, training, early_stopping=evaluation)
-            images.trunk.free()
+            images.trunk_outputs.free()
             if learned is None:
                 job.reporter.report(KEEPING_FROZEN)
                 return frozen, None
@@ -149,7 +151,8 @@ def _choose(
     is_requested = job.settings.hidden_share == 0  # by --result trained, --protocol or --set
     is_used = is_requested or learned.is_done
     weight = 0.0
-    # Learned attention fits one embedding only.
+    # Learned attention applies only to the embeddings it was trained with, so it cannot cluster a
+    # blend.
     has_blend = learned.predicted is None and job.settings.shift.aggregation != "attention"
     if not is_requested and has_blend:
         weight = FROZEN_WEIGHT
@@ -245,7 +248,8 @@ def _cluster_alone(
     has_source = discovery.estimate is not None or discovery.n_clusters_source
     if has_source or settings.n_clusters is not None or validation is None:
         return discovery
-    # Training estimated K on the validation images: compute that curve for estimate.json.
+    # K was estimated on the validation images during training; repeat the estimate for
+    # estimate.json.
     tree = unit_tree(torch.as_tensor(discovery.embeddings[validation]))
     estimate = estimate_n_clusters(tree, labels[validation], rule=inference.rule)
     clipped = estimate.clipped_to(inference.min_clusters, inference.max_clusters)

@@ -15,12 +15,12 @@ from typing import Any
 from shoal.arrays import Ints
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.reporter import NOTE, Reporter
-from shoal.distributed import flag_from_main, is_main, is_started, object_from_main
+from shoal.distributed import broadcast_flag, broadcast_object, is_main, is_started
 from shoal.encoders.embed import ImageRows
 from shoal.methods.clusters import Representation
 from shoal.methods.method import TrainedSettings
 from shoal.methods.registry import get_method
-from shoal.methods.trunk import Trunk
+from shoal.methods.trunk_outputs import TrunkOutputs
 from shoal.progress import Progress, about
 from shoal.runs import Run
 from shoal.training.checkpoint import is_finished
@@ -68,10 +68,10 @@ def train(
     early_stopping: EarlyStopping | None = None,
 ) -> Representation | None:
     """Train in all processes; return None if it was stopped before an epoch was finished."""
-    flag_from_main(True, job.device)
-    object_from_main(training, job.device)
+    broadcast_flag(True, job.device)  # work for the other processes
+    broadcast_object(training, job.device)
     try:
-        learned = represent(job, images.trunk, training, early_stopping=early_stopping)
+        learned = represent(job, images.trunk_outputs, training, early_stopping=early_stopping)
     except StopTraining:
         note_stopped(job, training, len(Run(training.folder).metrics))
         return None
@@ -86,14 +86,14 @@ def train(
 
 def represent(
     job: Job,
-    trunk: Trunk,
+    trunk_outputs: TrunkOutputs,
     training: Training,
     *,
     early_stopping: EarlyStopping | None = None,
 ) -> Representation:
     """Train in this process, on the trunk's tokens and views."""
     method = get_method(training.method)
-    task = training.task(trunk.pixels)
+    task = training.task(trunk_outputs.pixels)
     with _bars(job.reporter) as progress:
 
         def count_views(done: int, total: int) -> None:
@@ -102,10 +102,10 @@ def represent(
                 raise StopTraining
 
         if not method.reads_images:
-            task = trunk.prepare(
+            task = trunk_outputs.prepare(
                 task,
                 training.settings,
-                [(each.task(trunk.pixels), each.settings) for each in training.planned],
+                [(each.task(trunk_outputs.pixels), each.settings) for each in training.planned],
                 with_pool=not is_finished(training.folder),
                 progress=count_views,
             )

@@ -34,7 +34,7 @@ PlannedTraining = tuple[Task, TrainedSettings]
 
 
 @dataclass(eq=False, kw_only=True)
-class Trunk:
+class TrunkOutputs:
     """Tokens of N images by trunk, and the last requested pool of views of each trunk."""
 
     pixels: ImageRows
