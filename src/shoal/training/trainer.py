@@ -58,7 +58,7 @@ class Trainer:
             weight_decay=settings.weight_decay,
             decays_vectors=model.decays_vectors,
         )
-        self.training_rows = torch.from_numpy(task.training).to(self.device)  # (n,) rows of N
+        self.training_rows = torch.from_numpy(task.training).to(self.device)  # (n,) of the N rows
         labels = consecutive_labels(task.training_labels)
         self.labels = torch.from_numpy(labels).to(self.device)  # (n,)
         self.sampler = Sampler(task.training_labels, settings)
@@ -104,7 +104,7 @@ class Trainer:
         is_recorded = is_on_device and len(batches) >= MIN_STEPS and is_recordable(self.model)
         losses = []
         report = progress or (lambda done, total: None)
-        # so that the memory of the first step is not attributed to the stage before
+        # Now, so that the memory of the first step is not attributed to the stage before.
         report(0, len(batches))
         for number, inputs in enumerate(zip(batches, view_parameters, strict=True)):
             # Record the second step: the first one allocates memory, which cannot be recorded.
