@@ -26,9 +26,11 @@ def count_after(progress: Progress | None, before: int, total: int) -> Progress 
 
 
 def about(seconds: float) -> str:
-    """Return a rounded time span: 'about 40 seconds', 'about 130 minutes'."""
+    """Return a rounded time span: 'a few seconds', 'about 40 seconds', 'about 130 minutes'."""
+    if seconds < 10:
+        return "a few seconds"
     if seconds < 90:
-        return f"about {max(round(seconds, -1), 10):.0f} seconds"
+        return f"about {round(seconds, -1):.0f} seconds"
     return f"about {seconds / 60:.0f} minutes"
 
 

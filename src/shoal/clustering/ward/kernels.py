@@ -251,7 +251,9 @@ def update_nearest(  # type: ignore[no-untyped-def]
             tl.store(distance_at + row, least)
 
 
-@triton.jit(do_not_specialize=["n_rows", "n_columns", "n_splits", "tiles"])  # type: ignore[untyped-decorator]
+@triton.jit(  # type: ignore[untyped-decorator]
+    do_not_specialize=["n_rows", "n_columns", "n_splits", "tiles"]
+)
 def scan(  # type: ignore[no-untyped-def]
     rows_at, points_at, half_at, sizes_at, inverse_at, value_at, index_at,
     n_rows, n_columns, n_splits, tiles,
