@@ -21,11 +21,11 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Ints, as_count, as_labels
 from shoal.clustering.average import LinkageMethod, choose_linkage, join_small
 from shoal.clustering.curve import known_classes
-from shoal.clustering.hidden_categories import find_mixtures, split_mixtures
 from shoal.clustering.iterates import Iterate, check_distinct, iterates
 from shoal.clustering.links import linked_clusters, reduce_within_class
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
+from shoal.clustering.mixed_categories import find_mixtures, split_mixtures
 from shoal.clustering.n_clusters import (
     DEFAULT_RULE,
     NClustersEstimate,

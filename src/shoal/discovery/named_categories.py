@@ -24,8 +24,8 @@ from shoal.clustering.categories import (
     same_category_share,
 )
 from shoal.clustering.category_tree import CategoryTree
-from shoal.clustering.hidden_categories import Mixtures, find_mixtures
 from shoal.clustering.mean_shift import ShiftSettings
+from shoal.clustering.mixed_categories import Mixtures, find_mixtures
 from shoal.clustering.neighbors import Neighbors
 from shoal.clustering.never_seen import fit_seen_probability
 from shoal.data.collection import Collection

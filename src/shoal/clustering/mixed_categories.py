@@ -100,8 +100,8 @@ def split_mixtures(
 
 
 def _best_split(points: Tensor, is_labeled: Bools) -> tuple[float, float, Bools]:
-    """Return the score of a category's best split, its largest height of a split, and which of its
-    images (n,) are split off.
+    """Return the score of a category's best split, the greatest height among its splits, and which
+    of its images (n,) are split off.
 
     Each node of its tree is compared with the category's other images.
     """

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from shoal.arrays import UNLABELED
-from shoal.clustering.hidden_categories import (
+from shoal.clustering.inference import InferenceSettings, infer
+from shoal.clustering.mixed_categories import (
     LABEL_RATIO_RANGE,
     MAX_COMPARED,
     STRAY_LABELS,
@@ -15,7 +16,6 @@ from shoal.clustering.hidden_categories import (
     label_ratios,
     split_mixtures,
 )
-from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.sums import unit_points
 
 N_EACH = 30
