@@ -14,7 +14,7 @@ from shoal.methods.hypcd import (
     HyperbolicClassifier,
     clip_rows,
     distances,
-    to_ball,
+    exp_map,
 )
 from shoal.methods.registry import load_recipe, recipe_for
 from shoal.training.model import Batch, TaskShape
@@ -167,20 +167,20 @@ def test_long_rows_are_clipped_and_short_ones_unchanged():
     torch.testing.assert_close(clip_rows(rows, 2.0), torch.tensor([[1.2, 1.6], [0.3, 0.4], [0, 0]]))
 
 
-def test_the_origin_is_mapped_to_itself_and_lengths_to_half_the_distance_from_it():
+def test_the_origin_is_mapped_to_itself_and_norms_to_half_the_distance_from_it():
     rows = torch.tensor([[0.0, 0], [0.6, 0.8]], requires_grad=True)
-    points = to_ball(rows, 0.05)
+    points = exp_map(rows, 0.05)
     assert points[0].tolist() == [0.0, 0.0]
     assert float(distances(points, 0.05)[0, 1].detach()) == pytest.approx(2.0, rel=1e-5)
     (gradient,) = torch.autograd.grad(points[0, 0], rows)
     torch.testing.assert_close(gradient, torch.tensor([[1.0, 0], [0, 0]]))
 
 
-def test_at_the_border_and_the_origin_everything_is_finite_in_float32(model):
+def test_at_the_boundary_and_the_origin_everything_is_finite_in_float32(model):
     model.settings = replace(SMALL, clip=1e6)
     rows = torch.zeros(12, 8)
     rows[:6] = 1e6 * torch.eye(8)[:6]
-    rows[0] = rows[1]  # equal, at the border
+    rows[0] = rows[1]  # equal, at the boundary
     rows[8] = 1e-20
     layer = HyperbolicClassifier(8, 5, curvature=0.1)
     leaf = rows.requires_grad_()
@@ -198,7 +198,7 @@ def test_at_the_border_and_the_origin_everything_is_finite_in_float32(model):
         assert torch.isfinite(value).all()
 
 
-def test_an_embedding_contains_the_length_that_the_classifier_sees(model, tiny_encoder):
+def test_an_embedding_contains_the_norm_that_the_classifier_sees(model, tiny_encoder):
     """The bias decides between short features, the weight between long ones."""
     model.encoder.tail = torch.nn.Identity()
     features = torch.zeros(3, 16)

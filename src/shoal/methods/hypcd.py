@@ -1,9 +1,8 @@
-"""HypCD (Liu, He, Han, CVPR 2025) in its form on SimGCD: its losses and classifier in hyperbolic
-space.
+"""HypCD (Liu, He, Han, CVPR 2025) applied to SimGCD: its losses and classifier in hyperbolic space.
 
-Training: features and projections are clipped to a length and mapped into the Poincaré ball. The
-contrastive losses compare projections by angle and, with a weight that grows over the epochs, by
-hyperbolic distance. A hyperbolic linear layer is the classifier, trained by SimGCD's
+Training: features and projections are clipped to a maximum norm and mapped into the Poincaré ball.
+The contrastive losses compare projections by angle and, with a weight that grows over the epochs,
+by hyperbolic distance. A hyperbolic linear layer is the classifier, trained by SimGCD's
 self-distillation. Inference: the class with the largest output.
 
 Shapes: B images per batch, b of them in this process, C dimensions of a feature, D of a
@@ -32,8 +31,8 @@ from shoal.training.losses import (
 from shoal.training.model import Batch, TaskShape
 from shoal.training.train_settings import linear_schedule
 
-BORDER = 1e-3
-"""Points are at least this share of the ball's radius away from its border."""
+BOUNDARY_MARGIN = 1e-3
+"""Points are at least this share of the ball's radius away from its boundary."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,18 +40,18 @@ class HypCdSettings(SimGcdSettings):
     """Settings of HypCD; `recipes/hypcd` holds the published values for fine-grained (`dino`) and
     generic images.
 
-    The temperatures of `loss` are those of the losses by distance.
+    The temperatures of `loss` are those of the distance-based losses.
     """
 
     curvature: Positive = 0.05
     """c: the ball has radius 1/√c."""
     clip: Positive = 2.3
-    """r: greatest length of a feature or projection before it is mapped into the ball."""
+    """r: maximum norm of a feature or projection before it is mapped into the ball."""
     distance_weight: Fraction = 1.0
-    """α_d in the last epoch, increasing linearly from 0: weight of the losses by distance; those by
-    angle have 1 - α_d."""
+    """α_d in the last epoch, increasing linearly from 0: weight of the distance-based losses; the
+    angle-based ones have 1 - α_d."""
     angle_temperature: Positive = 0.3
-    """Factor of both temperatures in the losses by angle."""
+    """Factor of both temperatures in the angle-based losses."""
 
 
 class HypCd(SimGcd):
@@ -75,15 +74,15 @@ class HypCd(SimGcd):
         }
 
     def contrastive_losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return InfoNCE and the supervised contrastive loss, each α_d · by distance + (1 - α_d) ·
-        by angle."""
+        """Return InfoNCE and the supervised contrastive loss, each as α_d · (distance-based loss) +
+        (1 - α_d) · (angle-based loss)."""
         settings = self.settings
         weight = linear_schedule(
             batch.epoch, 0.0, settings.distance_weight, settings.training.epochs
         )
         projections = batch.gather(batch.outputs["projections"])  # (2B, D)
         views = unit(projections)  # the map into the ball preserves angles at its center
-        closeness = -distances(to_ball(projections, settings.curvature), settings.curvature)
+        closeness = -distances(exp_map(projections, settings.curvature), settings.curvature)
         angle = settings.angle_temperature
         temperature = settings.loss.temperature
         contrastive = torch.lerp(
@@ -99,12 +98,12 @@ class HypCd(SimGcd):
         return contrastive, supervised
 
     def represent(self, inputs: Tensor) -> Tensor:
-        """Return clipped features (b, C) and a column that makes their length r, so that unit
-        embeddings still contain the length."""
+        """Return clipped features (b, C) and one more column that brings each row to norm r, so
+        that the norm of the features survives normalization."""
         clip = self.settings.clip
         features: Tensor = self.encoder.tail(inputs).float()
-        lengths = torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp_max(clip)  # (b, 1)
-        missing = ((clip - lengths) * (clip + lengths)).sqrt()
+        norms = torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp_max(clip)  # (b, 1)
+        missing = ((clip - norms) * (clip + norms)).sqrt()
         return torch.cat([clip_rows(features, clip), missing], dim=1)
 
     def predict(self, embeddings: Tensor) -> Tensor:
@@ -123,15 +122,16 @@ class HyperbolicClassifier(CosineClassifier):
         self.bias = nn.Parameter(torch.zeros(n_clusters))
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return outputs (N, K) of clipped features (N, C), in float32 also under autocast.
+        """Return outputs (N, K) of clipped features (N, C), in float32 even under autocast.
 
-        The Möbius product of a matrix with a point mapped into the ball is the mapped product.
+        Möbius matrix-vector multiplication of a mapped point equals mapping the ordinary product:
+        M ⊗ exp₀(x) = exp₀(Mx).
         """
         curvature = self.curvature
         with torch.autocast(rows.device.type, enabled=False):
-            products = to_ball(F.linear(rows.float(), self.weight), curvature)
-            biases = to_ball(self.bias[None], curvature)
-            return into_ball(mobius_add(products, biases, curvature), curvature)
+            products = exp_map(F.linear(rows.float(), self.weight), curvature)
+            biases = exp_map(self.bias[None], curvature)
+            return project(mobius_add(products, biases, curvature), curvature)
 
     def start_at_images(
         self, rows: Tensor, labels: Tensor, n_known: int, generator: torch.Generator
@@ -141,21 +141,21 @@ class HyperbolicClassifier(CosineClassifier):
 
 
 def clip_rows(rows: Tensor, limit: float) -> Tensor:
-    """Scale rows (N, X) that are longer than a limit to this length."""
-    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)  # (N, 1)
-    return rows * (limit / lengths.clamp_min(limit))
+    """Scale rows (N, X) whose norm exceeds a limit to this norm."""
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)  # (N, 1)
+    return rows * (limit / norms.clamp_min(limit))
 
 
-def into_ball(points: Tensor, curvature: float) -> Tensor:
-    """Move points (N, X) near or beyond the border of the ball into it."""
-    return clip_rows(points, (1 - BORDER) * curvature**-0.5)
+def project(points: Tensor, curvature: float) -> Tensor:
+    """Project points (N, X) near or beyond the boundary back into the ball."""
+    return clip_rows(points, (1 - BOUNDARY_MARGIN) * curvature**-0.5)
 
 
-def to_ball(rows: Tensor, curvature: float) -> Tensor:
-    """Map rows (N, X) of the tangent space at the origin to points of the ball."""
+def exp_map(rows: Tensor, curvature: float) -> Tensor:
+    """Apply the exponential map at the origin to tangent vectors (N, X)."""
     # The limit of tanh(x) / x at 0 is 1.
     scaled = curvature**0.5 * torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp_min(1e-6)
-    return into_ball(rows * (scaled.tanh() / scaled), curvature)
+    return project(rows * (scaled.tanh() / scaled), curvature)
 
 
 def mobius_add(first: Tensor, second: Tensor, curvature: float) -> Tensor:
@@ -164,20 +164,20 @@ def mobius_add(first: Tensor, second: Tensor, curvature: float) -> Tensor:
     product = (first * second).sum(dim=1, keepdim=True)
     first_square = first.square().sum(dim=1, keepdim=True)
     second_square = second.square().sum(dim=1, keepdim=True)
-    above = (1 + 2 * c * product + c * second_square) * first + (1 - c * first_square) * second
-    return above / (1 + 2 * c * product + c**2 * first_square * second_square)
+    numerator = (1 + 2 * c * product + c * second_square) * first + (1 - c * first_square) * second
+    return numerator / (1 + 2 * c * product + c**2 * first_square * second_square)
 
 
 def distances(points: Tensor, curvature: float) -> Tensor:
     """Return hyperbolic distances (N, N) between points (N, X) of the ball.
 
-    The formula without a Möbius sum, and differences instead of products, so that the distance of
-    two near points is accurate and that of equal ones has a gradient of 0.
+    Uses the arsinh formula instead of a Möbius sum, and differences instead of inner products, so
+    that the distance between nearby points is accurate and that between equal ones has gradient 0.
     """
-    straight = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
-    depths = 1 - curvature * points.square().sum(dim=1)  # (N,), 0 at the border
+    euclidean = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+    depths = 1 - curvature * points.square().sum(dim=1)  # (N,), 0 at the boundary
     scale = math.sqrt(curvature)
-    sines: Tensor = scale * straight / (depths[:, None] * depths).sqrt()  # (N, N), hyperbolic
+    sines: Tensor = scale * euclidean / (depths[:, None] * depths).sqrt()  # (N, N), hyperbolic
     return 2 / scale * sines.asinh()
 
 

@@ -228,18 +228,18 @@ def update_nearest(  # type: ignore[no-untyped-def]
     """
     row = tl.program_id(0)
     is_idle = (tl.load(role_at + row) == 0) & (tl.load(dead_at + row) == 0)
-    n_fresh = tl.load(counts_at + 2)
-    if is_idle & (n_fresh > 0):
+    n_changed = tl.load(counts_at + 2)
+    if is_idle & (n_changed > 0):
         best = tl.full((WIDTH,), float("inf"), tl.float64)
         best_at = tl.full((WIDTH,), 2147483647, tl.int32)
-        for start in range(0, n_fresh, WIDTH):
+        for start in range(0, n_changed, WIDTH):
             at = start + tl.arange(0, WIDTH)
-            fresh = tl.load(kept_at + at, mask=at < n_fresh, other=0)
-            is_mine = (at < n_fresh) & (tl.load(nearest_at + fresh) == row)
-            value = tl.load(distance_at + fresh, mask=is_mine, other=float("inf"))
-            is_less = is_mine & ((value < best) | ((value == best) & (fresh < best_at)))
+            changed = tl.load(kept_at + at, mask=at < n_changed, other=0)
+            is_mine = (at < n_changed) & (tl.load(nearest_at + changed) == row)
+            value = tl.load(distance_at + changed, mask=is_mine, other=float("inf"))
+            is_less = is_mine & ((value < best) | ((value == best) & (changed < best_at)))
             best = tl.where(is_less, value, best)
-            best_at = tl.where(is_less, fresh, best_at)
+            best_at = tl.where(is_less, changed, best_at)
         least = tl.min(best, 0)
         first = tl.min(tl.where(best == least, best_at, 2147483647), 0)
         row_distance = tl.load(distance_at + row)

@@ -1,15 +1,15 @@
 """Ward's merges in rounds: all mutually nearest pairs of clusters are merged together.
 
-Ward is reducible, so the greedy algorithm would merge such pairs too, one after the other. Pairs
-are ordered by (D, lower slot, higher slot), and each cluster takes its first pair in that order.
-Hence the first pair of all is always mutual, and every round merges, even with ties. If three
-clusters are equally far apart, rounding may put the union of two slightly nearer to the third than
-its parts were. If the third is the nearest neighbor of the union, its own nearest neighbor becomes
-the union. Otherwise it keeps its old nearest neighbor, which may be farther than the union by a
-rounding error, until that neighbor merges.
-
 Each cluster is stored in one of M slots, ordered by smallest leaf; the slot of an absorbed cluster
 is dead until slots are renumbered. D is the squared Ward height of a pair.
+
+Ward is reducible, so the greedy algorithm would merge such pairs too, one after the other. Pairs
+are ordered by (D, lower slot, higher slot), and each cluster takes its first pair in that order.
+Hence the first pair of all is always mutual, and every round merges, even with ties. If clusters a,
+b and c are equally far apart, rounding may put the union of a and b slightly nearer to c than a and
+b were. If c is the nearest neighbor of the union, the union becomes the nearest neighbor of c.
+Otherwise c keeps its old nearest neighbor, which may be farther away than the union by a rounding
+error, until that neighbor merges.
 """
 
 import torch
@@ -19,8 +19,8 @@ from shoal.clustering.ward.lists import LAST, Decision, Lists, Pairs, Partners, 
 from shoal.clustering.ward.scan import Clusters
 
 LIVE_SHARE = 0.8
-"""Slots are renumbered when less than this share of them is alive; copying in every round would
-cost more."""
+"""Slots are renumbered when less than this share of them is live; renumbering copies all arrays, so
+doing it in every round would cost more."""
 
 
 def as_merges(left: Tensor, right: Tensor, distance: Tensor, sizes: Tensor) -> Tensor:
@@ -39,18 +39,18 @@ def merge_round(clusters: Clusters, next_node: int) -> Tensor:
     assert len(kept), "no two clusters are mutually nearest: a distance is not symmetric"
     sizes = clusters.geometry.sizes
     pairs = Pairs(kept, gone, sizes[kept], sizes[gone], clusters.decision.distance[kept])
-    has_lists = not clusters.is_few
+    has_lists = not clusters.are_few
     if has_lists:
         _follow(clusters, pairs)
     made = _merge(clusters, pairs, next_node)
     if has_lists:
         _join(clusters, pairs)
-    fresh = torch.cat([kept, _stale(clusters, pairs)])
+    changed = torch.cat([kept, _stale(clusters, pairs)])
     if clusters.n_live < LIVE_SHARE * len(clusters.nodes):
-        fresh = clusters.close_gaps()[fresh]
+        changed = clusters.close_gaps()[changed]
     if clusters.n_live > 1:
-        clusters.find(fresh)
-        _update_nearest(clusters, fresh)
+        clusters.find(changed)
+        _update_nearest(clusters, changed)
     return made
 
 
@@ -81,6 +81,7 @@ def _follow(clusters: Clusters, pairs: Pairs) -> None:
     clusters.workers.map_rows(
         work, lists.index, lists.low, lists.outside, sizes, at_most=clusters.chunk_rows
     )
+    # A floor is a lower bound on a cluster's distance to all others; unions may lower it.
     clusters.floors = margins.moved(partners.bystander_low(clusters.floors), sizes)
 
 
@@ -115,13 +116,16 @@ def _stale(clusters: Clusters, pairs: Pairs) -> Tensor:
     return stale
 
 
-def _update_nearest(clusters: Clusters, fresh: Tensor) -> None:
-    """Update the other direction: let b be the nearest neighbor of a `fresh` cluster a. If a comes
-    before b's current nearest neighbor, it replaces it."""
+def _update_nearest(clusters: Clusters, changed: Tensor) -> None:
+    """Update the clusters that `changed` clusters have as nearest neighbors.
+
+    If b is the nearest neighbor of a `changed` cluster a, and a comes before b's current nearest
+    neighbor in the order of pairs, a becomes b's nearest neighbor.
+    """
     decision = clusters.decision
-    target = decision.nearest[fresh]
-    distance = decision.distance[fresh]
+    target = decision.nearest[changed]
+    distance = decision.distance[changed]
     least = decision.distance.scatter_reduce(0, target, distance, "amin")
     first = torch.where(least == decision.distance, decision.nearest, LAST)
-    first.scatter_reduce_(0, target, torch.where(distance == least[target], fresh, LAST), "amin")
+    first.scatter_reduce_(0, target, torch.where(distance == least[target], changed, LAST), "amin")
     clusters.decision = Decision(first, least)

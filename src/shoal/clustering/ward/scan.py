@@ -103,7 +103,7 @@ class Clusters:
         )
 
     @property
-    def is_few(self) -> bool:
+    def are_few(self) -> bool:
         """Whether clusters are compared with all others, without lists."""
         return self.n_live <= max(FEW[self.is_live.device.type], self.k + 1)
 
@@ -119,7 +119,7 @@ class Clusters:
     def close_gaps(self) -> Tensor:
         """Renumber the live slots without gaps, in order; return the new number of every slot."""
         live = self.is_live.nonzero()[:, 0]
-        # Slot 0 is always alive, so that a dead slot has the number of a live one, never -1.
+        # Slot 0 is always live, so that a dead slot has the number of a live one, never -1.
         number = self.is_live.cumsum(0) - 1
         self.geometry.keep(live)
         points = moved_to_front(self.points.points, live, ENCODE_ROWS[live.device.type])
@@ -136,7 +136,7 @@ class Clusters:
 
     def find(self, rows: Tensor) -> None:
         """Find the nearest of some clusters, from their lists if these prove it."""
-        if not self.is_few:
+        if not self.are_few:
             self._scan(self._settled(rows))
             return
         if self.precisions[0] is not FLOAT64:

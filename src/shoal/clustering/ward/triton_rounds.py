@@ -141,7 +141,7 @@ class _Table:
         self.measured = torch.zeros(2, n - 1, dtype=torch.float64, device=device)
 
     def round(self, n_left: int) -> None:
-        """Merge all mutually nearest pairs; at most `n_left` clusters are alive."""
+        """Merge all mutually nearest pairs; at most `n_left` clusters are live."""
         width = 1 << (self.n - 1).bit_length()
         self.kernels.pair[(1,)](
             self.nearest, self.distance, self.heights, self.sizes, self.nodes, self.role,
