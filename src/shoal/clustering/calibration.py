@@ -145,8 +145,8 @@ def calibrate(
 
     `share` (N,) is the share of each image's `neighbors` (N, k) in its category. `unseen` lists the
     rows whose labels training did not see; None: all rows. Folds are assigned by digests of the
-    `embeddings` (N, D), so that the order of images does not matter. The fit is shrunk toward the
-    share of neighbors; the larger its jackknife variance over classes, the more.
+    `embeddings` (N, D), so that the order of images does not matter. The larger the jackknife
+    variance of the fit over classes, the more it is shrunk toward the share of neighbors.
     """
     is_labeled = labels != UNLABELED
     if unseen is None:
@@ -214,7 +214,7 @@ class _Fitter:
         classes, class_of = np.unique(self.labels[rows], return_inverse=True)
         class_fold = (np.random.default_rng(0).permutation(len(classes)) % N_FOLDS)[class_of]
         image_fold = _image_folds(class_of, self.embeddings[rows])  # (H,)
-        # (N,) number of labels of its class that each of `rows` represents, counting labels that
+        # (N,) how many labels of its class each of `rows` stands for, including labels that
         # training saw; 0 for other images
         n_labels = np.array([(self.labels == label).sum() for label in classes])
         labels_per_row = np.zeros(len(self.labels))
@@ -271,8 +271,9 @@ class _Fitter:
         return np.concatenate(parts)
 
     def _weights(self, is_hidden: Bools, label_rate: float) -> Floats:
-        """Return importance weights (M,), with mean 1, of held-out images: the number of unlabeled
-        images of known classes that each represents, or of novel ones if its class is hidden."""
+        """Return importance weights (M,) of held-out images, with mean 1, proportional to the
+        number of unlabeled images that each represents: of novel classes if its class is hidden,
+        else of known ones."""
         n_labeled = int((self.labels != UNLABELED).sum())
         n_hidden = max(1, int(is_hidden.sum()))
         per_known = (n_labeled / label_rate - n_labeled) / max(1, len(is_hidden) - n_hidden)

@@ -36,7 +36,7 @@ class StoredFiles:
     where: str
     """The address, or the pattern of the shards."""
     locations: tuple[str, ...]
-    """(N,) location of each image, as `read_stored` takes it."""
+    """(N,) location of each image, in the form that `read_stored` expects."""
     states: tuple[str, ...]
     """(N,) changes with the image, or with its shard."""
     order: Ints

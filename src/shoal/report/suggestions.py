@@ -1,4 +1,5 @@
-"""Suggestions for a curator: categories that may be one, and given labels that look wrong."""
+"""Suggestions for a curator: pairs of categories that may be the same, and given labels that look
+wrong."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -14,8 +15,9 @@ from shoal.review.suspicious_labels import LABEL_COLUMNS, find_suspicious
 from shoal.runs import Category
 
 ONE_GROUP = 2 * sqrt(3)
-"""The separation of the two halves of a uniform distribution, 3.46 (of a normal one: 2.65). Two
-categories with less look like halves of one. Halves of [-1, 1]: means ±1/2, variance 1/12."""
+"""The separation of the two halves of a uniform distribution: 3.46 (on [-1, 1], their means are
+±1/2 and their variances 1/12); for a normal distribution it is 2.65. Two categories with a smaller
+separation look like halves of one."""
 
 MIN_IMAGES = 3
 """Categories with fewer images are not compared."""
@@ -92,15 +94,16 @@ def close_pairs(
     vectors: Floats,
     members: Mapping[int, Ints],
     novel: Collection[int],
-    most: int,
+    max_pairs: int,
     distinct: Collection[tuple[int, int]] = (),
 ) -> list[tuple[int, int, float]]:
     """Return pairs of categories with their separation, closest first; the first of a pair is in
     `novel`.
 
     All pairs that look like one category are returned; if these are fewer than `MIN_PAIRS`, the
-    next closest pairs are added up to that number. In total there are at most `most`. Pairs in
-    `distinct` (lower id first) that are closer than all omitted pairs are included but not counted.
+    next closest pairs are added up to that number. In total there are at most `max_pairs`. Pairs
+    in `distinct` (lower id first) that are closer than all omitted pairs are included but not
+    counted.
 
     Parameters
     ----------
@@ -110,7 +113,7 @@ def close_pairs(
         The rows of each category.
     novel : collection of int
         Categories that may be part of another one.
-    most : int
+    max_pairs : int
         Maximum number of pairs.
     distinct : collection of pairs
         Pairs that people marked as distinct.
@@ -125,7 +128,7 @@ def close_pairs(
     pairs.sort(key=lambda pair: pair[2])
     open_pairs = [pair for pair in pairs if (min(pair[:2]), max(pair[:2])) not in distinct]
     n_alike = sum(gap < ONE_GROUP for *_, gap in open_pairs)
-    omitted = open_pairs[min(most, max(n_alike, MIN_PAIRS)) :]
+    omitted = open_pairs[min(max_pairs, max(n_alike, MIN_PAIRS)) :]
     return pairs[: pairs.index(omitted[0])] if omitted else pairs
 
 
@@ -141,7 +144,8 @@ def separation(a: Floats, b: Floats) -> float:
 
     This is Ashman's D, √2 |μ_a - μ_b| / √(σ_a² + σ_b²), on the line through both means. For each
     point the line is computed without it: otherwise few points in many dimensions would always look
-    separated. 0 for groups that no line separates, infinite for different groups without variance.
+    separated. 0 if the projected means coincide or are in the wrong order; infinite for different
+    groups without variance.
     """
     middle = (a.mean(axis=0) + b.mean(axis=0)) / 2
     on_a = _projected(a - middle, b - middle)

@@ -166,7 +166,7 @@ class Replay:
         self.action = Action(kind="start")
         """The action being applied."""
         self.problems: list[str] = []
-        """What of it could not be applied."""
+        """What could not be applied of that action."""
         for action in actions:
             self._collect(action)
 
@@ -370,7 +370,8 @@ class Replay:
             self.ids[final] = number  # the part exists already
             return
         rows = part.rows[self._is_inside(part.rows, source)]
-        if len(rows):  # else created if people decided about one of its images
+        # otherwise `_match_or_create` creates the part if one of its images was confirmed or moved
+        if len(rows):
             self.ids[final] = self.state.next_id
             group = Group(category=self.state.next_id, rows=rows, name=name)
             self._commit(Action(kind="split", category=source, groups=(group,)))

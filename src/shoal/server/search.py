@@ -234,9 +234,10 @@ class Search:
         return [categories[at] for at in order]
 
     def parts(self, category: int, n_parts: int) -> dict[str, list[list[int]]]:
-        """Return the images of a category in parts along the tree, each most typical first.
+        """Return the images of a category, split into parts by its tree; within a part, the most
+        typical first.
 
-        The first part keeps the category.
+        The first part keeps the id and name of the category.
         """
         with self.review.lock:
             parts = parts_of(self.review.state, category, n_parts)
@@ -260,8 +261,8 @@ class Search:
         t-SNE takes seconds to compute for hundreds of images, and half a minute for thousands. With
         fewer than three images, the layout is always PCA.
         """
-        is_known = "_tsne" in vars(self) or bool(self._stored)
-        wants_tsne = name == "tsne" or (name != "pca" and is_known)
+        has_tsne = "_tsne" in vars(self) or bool(self._stored)
+        wants_tsne = name == "tsne" or (name != "pca" and has_tsne)
         if not wants_tsne or len(self._mapped) < 3:
             return self._pca
         with self._computing:
@@ -308,11 +309,11 @@ def _members(ids: Ints) -> dict[int, Ints]:
     return by_category(ids, np.flatnonzero(ids != NO_CATEGORY))
 
 
-def _highest(values: Floats, rows: Ints, most: int) -> Ints:
+def _highest(values: Floats, rows: Ints, max_rows: int) -> Ints:
     """Return the rows with the highest values, highest first, ties by row."""
-    return rows[np.argsort(-values[rows], kind="stable")[:most]]
+    return rows[np.argsort(-values[rows], kind="stable")[:max_rows]]
 
 
-def _sample(rows: Ints, most: int) -> Ints:
-    """Return at most `most` rows, evenly spaced."""
-    return rows if len(rows) <= most else rows[:: -(-len(rows) // most)]
+def _sample(rows: Ints, max_rows: int) -> Ints:
+    """Return at most `max_rows` rows, evenly spaced."""
+    return rows if len(rows) <= max_rows else rows[:: -(-len(rows) // max_rows)]

@@ -60,7 +60,8 @@ SPECIAL = re.compile(r"[{*]")
 MAX_SHARDS = 1_000_000
 
 IMAGE_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "picture", "photo")
-"""Accepted names of the column of images, if several are possible."""
+"""Accepted names of the image column, in order of preference; a column of plain bytes must have one
+of them."""
 
 CAPTION = ".txt"
 LABEL_SUFFIXES = (".cls", ".json", CAPTION)
@@ -75,9 +76,9 @@ class ShardImage(NamedTuple):
 
     name: str
     location: str
-    """Where its bytes are, as `read_stored` takes it."""
+    """Where its bytes are, in the form that `read_stored` expects."""
     state: str
-    """What changes with the shard, and the place of the image in it."""
+    """A key that changes whenever the shard does, with the place of the image in it."""
     label: str | None
     """Its class; None for unlabeled."""
 
@@ -143,12 +144,16 @@ def read_shards(
         raise DataError(f"{where}: {reason}; give other shards")
     listing.finish()
     if is_prefixed:
-        listing.notes.append("shards share names of images, so names start with that of the shard")
+        listing.notes.append(
+            "some shards contain images of the same name, so each image's name starts with the "
+            "name of its shard"
+        )
     # Images are sorted by name, and read in the order of the shards.
     order = sorted(range(len(images)), key=lambda i: images[i].name)
     images = [images[i] for i in order]
     listing.names = [image.name for image in images]
-    # With prefixes, names of folders are those of shards and not categories.
+    # With prefixes, folders are shards, not categories: labels are set even if all are None, so
+    # that folder names are not read as labels.
     if is_prefixed or any(image.label for image in images):
         listing.labels = {image.name: image.label for image in images}
     listing.stored = StoredFiles(
@@ -236,12 +241,13 @@ def _index(file: str, image_column: str | None, label_column: str | None) -> Ind
 
 
 def is_stored_source(where: str) -> bool:
-    """Return whether a run's images are on a network or in shards, by its `root`."""
+    """Return whether the images of a run whose root is `where` are on a network or in shards."""
     return bool(where) and (as_address(where) is not None or is_shards(where))
 
 
 def location_finder(where: str) -> Callable[[str], str]:
-    """Return a function from the name of an image to its location, as `read_stored` takes it.
+    """Return a function from the name of an image to its location, in the form that `read_stored`
+    expects.
 
     Shards are listed once, at the first call.
     """
@@ -294,10 +300,11 @@ def _index_parquet(
         schema = parquet.schema_arrow
         column = _image_column(schema, image_column)
         if column is None:
+            named = f" named {image_column}" if image_column else ""
             raise DataError(
-                f"{file}: no column of images {image_column or ''} (a struct of bytes and path, or "
-                f"bytes: {', '.join(IMAGE_COLUMNS)}); found {', '.join(schema.names)}; name it "
-                "with --path-column"
+                f"{file}: no column of images{named} (a struct of bytes and path, or bytes in a "
+                f"column named {', '.join(IMAGE_COLUMNS)}); found {', '.join(schema.names)}; name "
+                "it with --path-column"
             )
         features = _features(schema)
         labels = pick_column(schema.names, LABEL_COLUMNS, label_column, file)
@@ -440,7 +447,8 @@ def _read_label(
 def _label_members(name: str) -> list[str]:
     """Return the members that may hold the label of an image, in order of preference.
 
-    Their key is the image's name without its last suffix or, as in WebDataset, without all.
+    Their key is the image's name without its last suffix or, as in WebDataset, without all of its
+    suffixes.
     """
     folder, slash, base = name.rpartition("/")
     stems = (name.removesuffix(PurePosixPath(name).suffix), folder + slash + base.split(".")[0])

@@ -63,8 +63,8 @@ def can_be_significant(baseline: Bools) -> bool:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Choice:
-    """The choice of the held-out labels: the frozen result unless training is significantly
-    better."""
+    """The choice between the two results by the held-out labels: the frozen one unless training is
+    significantly better."""
 
     hidden: tuple[str, ...]
     """Known categories that served as novel ones."""
@@ -141,8 +141,8 @@ class Evaluation:
 
     @cached_property
     def _reduced(self) -> Tensor:
-        """(N, D) the frozen embeddings with less variance within the known classes, as in the
-        result, but without the held-out labels."""
+        """(N, D) the frozen embeddings with the variance within known classes reduced, as for the
+        final result, but without using the held-out labels."""
         frozen = self.images.frozen.embeddings
         if self.settings.method_settings.inference.must_link:
             return reduce_within_class(frozen, self._visible_labels)
@@ -163,7 +163,7 @@ class Evaluation:
     def compare(self, trained: Tensor, predicted: Ints | None) -> Choice:
         """Compare a blend of frozen and trained embeddings (N, E) with the frozen ones.
 
-        If a classifier `predicted` clusters (N,), these are compared instead.
+        If the method has a classifier, the clusters that it `predicted` (N,) are compared instead.
         """
         assert self.frozen is not None
         classes = self.images.collection.classes
@@ -201,8 +201,8 @@ class Evaluation:
         )
 
     def _cluster_by_method(self, trained: Tensor) -> HeldOutAccuracy | None:
-        """Cluster a blend as the method does, with all labels except the held-out ones and the K of
-        the frozen result."""
+        """Cluster a blend as the method does, with the K of the frozen result and all labels except
+        the held-out ones."""
         frozen = self.images.frozen
         held_out = self.held_out.rows
         n_clusters = self.frozen_discovery.n_clusters
@@ -229,8 +229,8 @@ class Evaluation:
         return sorted(epochs - {n_epochs})
 
     def __call__(self, epoch: int, embeddings: Tensor, predicted: Ints | None) -> tuple[bool, bool]:
-        """Stop training early if it is hopeless, gets worse, or assigns every held-out image
-        correctly."""
+        """Return whether this epoch is the best so far, and whether to stop training: because it is
+        hopeless, gets worse, or assigns every held-out image correctly."""
         choice = self.compare(embeddings, predicted)
         best = epoch
         reason = ""
@@ -253,7 +253,7 @@ class Evaluation:
     def _history(self, epoch: int, is_correct: Bools) -> dict[int, Bools]:
         """Return which held-out images were correct after earlier epochs and this one.
 
-        evaluations.json holds them, so that a resumed training stops at the same epoch as an
+        evaluations.json holds them, so that a resumed run stops at the same epoch as an
         uninterrupted one.
         """
         run = self.job.run
@@ -264,8 +264,9 @@ class Evaluation:
                     if int(past) < epoch:
                         history[int(past)] = np.array(correct, dtype=bool)
         history[epoch] = is_correct
-        # An evaluation at any other epoch means that the user stopped training. It is not stored,
-        # because a resumed training goes past that epoch without one.
+        # Evaluations at other epochs (the last one, or where the user stopped training) are not
+        # stored: no evaluation follows the last one, and an uninterrupted run does not evaluate
+        # the epoch where the user stopped.
         if epoch in self.epochs:
             plain = {str(past): correct.astype(int).tolist() for past, correct in history.items()}
             run.write_json("evaluations", plain)
