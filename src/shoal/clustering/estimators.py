@@ -39,7 +39,7 @@ from shoal.device import choose_device
 from shoal.errors import DataError, UsageError
 
 Labels = Sequence[object] | NDArray[np.generic] | None
-"""Labels as `fit` takes them: names or numbers."""
+"""Labels in the form that `fit` expects: names or numbers."""
 
 ROUNDING = 4 * float(np.finfo(np.float32).eps)
 """Smallest threshold of outlier scores: about the error of a cosine of float32 rows."""

@@ -38,7 +38,7 @@ class StoredFiles:
     locations: tuple[str, ...]
     """(N,) location of each image, in the form that `read_stored` expects."""
     states: tuple[str, ...]
-    """(N,) changes with the image, or with its shard."""
+    """(N,) a key of each image that changes whenever the image or its shard does."""
     order: Ints
     """(N,) rank of each image by its place in the shards: the order in which to read them."""
 

@@ -20,7 +20,10 @@ MAX_WITHOUT_TREE = 4_000
 
 
 def parts_of(state: State, category: int, n_parts: SupportsIndex) -> list[Ints]:
-    """Return the rows of a category in `n_parts` parts; the first part keeps its id and name."""
+    """Return the rows of a category, split into `n_parts` parts by its tree.
+
+    The first part keeps the id and name of the category.
+    """
     rows = state.members(category)
     if n_parts not in range(2, len(rows) + 1):
         raise UsageError(

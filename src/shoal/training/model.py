@@ -202,8 +202,8 @@ class Model(nn.Module, ABC):
         return torch.cat([block.embed(self.represent, self.device) for block in blocks])
 
     def inputs_of(self, pixels: ImageRows) -> TokenCache | ImageInputs:
-        """Return un-augmented images as `forward` takes them: tokens in half precision, or the
-        images themselves."""
+        """Return un-augmented images in the form that `forward` expects: tokens in half
+        precision, or the images themselves."""
         if self.reads_images:
             return ImageInputs(pixels, self.encoder)
         return cache_tokens(pixels, self.encoder)
