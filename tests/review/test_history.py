@@ -41,10 +41,10 @@ def test_a_merge_of_what_was_put_apart_meanwhile_is_refused(review: Review) -> N
     review.undo(by="ann")
     review.redo(by="ann")
     with pytest.raises(UsageError):
-        review.act(State.last_action, "redo", "bob", by="bob", base=5)
+        review.act(State.undo_or_redo, "redo", "bob", by="bob", base=5)
     review.undo(by="ann")
     review.act(
-        State.last_action, "redo", "bob", by="bob", base=4
+        State.undo_or_redo, "redo", "bob", by="bob", base=4
     )  # no reviewer marks them as distinct any more
 
 

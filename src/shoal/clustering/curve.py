@@ -1,10 +1,10 @@
-"""The labeled accuracy of every cut of a tree (paper, section 4.3).
+"""The labeled accuracy of every cut of a tree (section 4.3 of the CMS paper).
 
 For every K the clusters are matched to the classes of the labeled images. One sweep goes
 through the merges: each adds one row of the contingency table to another and updates the matching,
 so nothing is recomputed from scratch.
 
-Shapes: N leaves, L of them labeled, with C known classes; M cuts, K clusters of one of them.
+Shapes: N leaves, L of them labeled, with C known classes; M cuts, K clusters in a cut.
 """
 
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ DEFAULT_MAX_CLUSTERS = 1000
 """Largest K tried by default, or ten times the number of known classes if that is larger."""
 
 MIN_FIT_LABELS = 5
-"""Smallest number of labeled images of a class that is included in `fit`. For a class with fewer,
-`fit` is highest if each of them is a separate cluster."""
+"""Smallest number of labeled images of a class that is included in `fit`. For a class with fewer
+labeled images, `fit` is highest if each of these images is a cluster of its own."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -36,8 +36,10 @@ class Curve:
     """(M,) labeled accuracy: the share of labeled images whose cluster is matched to their
     class."""
     fit: Floats
-    """(M,) mean of √(recall · labeled share) in the class's best cluster, over the classes with at
-    least `MIN_FIT_LABELS` labeled images; 0 if there is none. See `n_clusters.precision`."""
+    """(M,) mean, over the classes with at least `MIN_FIT_LABELS` labeled images, of √(recall ·
+    share) in the class's best cluster. Recall is the share of the class's labeled images that are
+    in the cluster; share is the share of the cluster's images, labeled or not, that have this
+    label. 0 if there is no such class. See `n_clusters.precision`."""
     gap: Floats
     """(M,) log of the height of the next merge over that of the last merge below the cut."""
     class_sizes: Ints
@@ -45,7 +47,7 @@ class Curve:
     n_distinct: int
     """Number of distinct images, labeled or not."""
     pairs: PairTerms | None = None
-    """The evidence of pairs of labeled images; None if labels are too few."""
+    """What pairs of labeled images say about K; None if there are too few labels."""
 
     @property
     def n_labeled(self) -> int:
@@ -72,7 +74,7 @@ def accuracy_curve(
     at most the number of distinct points.
     """
     labels = as_labels(labels, tree.n_leaves, name="labels")
-    known = known_classes(labels, min_clusters, max_clusters)  # (N,) 0 … C-1, -1 for unlabeled
+    known = renumber_classes(labels, min_clusters, max_clusters)  # (N,) 0 … C-1, -1 for unlabeled
     class_sizes = np.bincount(known[known != UNLABELED])
     least, most = _range(tree, len(class_sizes), min_clusters, max_clusters)
     n_clusters = np.arange(least, most + 1)
@@ -102,7 +104,7 @@ def _range(tree: Tree, n_classes: int, least: int | None, most: int | None) -> t
     if first > last:
         raise UsageError(
             f"min_clusters: found {first}, expected at most {last}, the largest number of clusters "
-            f"that may be tried of {count(tree.n_distinct, 'distinct image')}"
+            f"that can be tried with {count(tree.n_distinct, 'distinct image')}"
         )
     return first, last
 
@@ -140,7 +142,8 @@ def _sweep(tree: Tree, known: Ints, least: int, most: int) -> tuple[Ints, Floats
 
 
 def _gaps(tree: Tree, n_clusters: Ints) -> Floats:
-    """Return log(next height / last height) at each K (M,); 0 if only copies are merged."""
+    """Return log(next height / last height) at each K (M,); 0 if only identical points are
+    merged below the cut."""
     heights = np.concatenate([[0.0], tree.heights])
     done = tree.n_leaves - n_clusters  # (M,) merges below the cut
     is_apart = heights[done] > tree.rounding
@@ -216,7 +219,8 @@ class RunningMatching:
         (Dijkstra on slack)."""
         slack = self._earning[free] + self._cost - self.counts[free]  # (K + C,) >= 0
         came_from = np.full(len(slack), free)
-        # Visited clusters are further than any; among equals, an unmatched one ends the search.
+        # Added to the slack: infinity for visited clusters, which are never chosen again, and 0.5
+        # for matched ones, so that an unmatched cluster wins a tie.
         further = (self._class_of >= 0) * 0.5
         while True:
             cluster = int((slack + further).argmin())
@@ -241,10 +245,10 @@ class RunningMatching:
                 return
 
 
-def known_classes(
+def renumber_classes(
     labels: Ints, min_clusters: int | None = None, max_clusters: int | None = None
 ) -> Ints:
-    """Renumber the classes in `labels` (N,) 0 … C-1; raise an error for labels, or a range, from
+    """Renumber the classes in `labels` (N,) as 0 … C-1; raise an error for labels, or a range, from
     which no number of clusters can be estimated."""
     classes = np.unique(labels[labels != UNLABELED])
     n_classes = len(classes)

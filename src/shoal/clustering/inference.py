@@ -1,4 +1,4 @@
-"""Algorithm 1 of the paper: shift, build the tree, cut it at K, until labeled accuracy stops
+"""Algorithm 1 of the CMS paper: shift, build the tree, cut it at K, until labeled accuracy stops
 rising.
 
 Iterate t holds the embeddings after t shifts. Its tree is cut at K and the clusters are matched to
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints, as_count, as_labels
 from shoal.clustering.average import LinkageMethod, choose_linkage, join_small
-from shoal.clustering.curve import known_classes
+from shoal.clustering.curve import renumber_classes
 from shoal.clustering.iterates import Iterate, check_distinct, iterates
 from shoal.clustering.links import linked_clusters, reduce_within_class
 from shoal.clustering.matching import matched_accuracy
@@ -51,7 +51,7 @@ class InferenceSettings:
     """T_max: the largest number of shifts tried."""
     rule: str = DEFAULT_RULE
     """Rule that estimates the number of clusters if it is not given. "paper", with
-    `estimate_shifts` 0, follows section 4.3 of the paper."""
+    `estimate_shifts` 0, follows section 4.3 of the CMS paper."""
     estimate_shifts: int = 1
     """Number of shifts before the estimate; 1, because the final cut is also made in a tree of
     shifted embeddings."""
@@ -349,4 +349,5 @@ def check_task(
     if n_clusters is not None:
         check_n_clusters(n_clusters, known, n_rows)
     else:
-        known_classes(known, settings.min_clusters, settings.max_clusters)
+        # Raises if K cannot be estimated.
+        renumber_classes(known, settings.min_clusters, settings.max_clusters)

@@ -1,13 +1,13 @@
 """Estimate the number of clusters, with an 80 % interval, from a tree and the labels a user has;
 and parse the numbers of clusters that users enter.
 
-The paper takes the K with the highest labeled accuracy (section 4.3). That K tends to be too low
-and has a high variance: merging a known with a novel category does not lower the labeled accuracy,
-which is therefore nearly flat below the true K and has a maximum that depends on single images.
-Other heuristics that use the tree are more stable, but each is biased. Pairs of labeled images
-(`class_pairs`) give an unbiased estimate with a standard error. The default rule combines both: the
-heuristics are the prior and the pairs the likelihood, so the more labels there are, the more weight
-the pairs have. If there are too few labels for pairs, the heuristics are used alone.
+The CMS paper takes the K with the highest labeled accuracy (section 4.3). That K tends to be too
+low and has a high variance: merging a known with a novel category does not lower the labeled
+accuracy, which is therefore nearly flat below the true K and has a maximum that depends on single
+images. Other heuristics that use the tree are more stable, but each is biased. Pairs of labeled
+images (`class_pairs`) give an unbiased estimate with a standard error. The default rule combines
+both: the heuristics are the prior and the pairs the likelihood, so the more labels there are, the
+more weight the pairs have. If there are too few labels for pairs, the heuristics are used alone.
 
 A method without a tree has to cluster once for each K, so it tries only a few
 (`search_n_clusters`).
@@ -28,7 +28,7 @@ from shoal.clustering.curve import (
     Curve,
     accuracy_curve,
     default_max_clusters,
-    known_classes,
+    renumber_classes,
 )
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.tree import Tree
@@ -262,7 +262,7 @@ def plateau(curve: Curve) -> float:
     The accuracy a on L images has the standard error s = √(a(1-a)/L), so every K with an accuracy
     within about s of the best is equally plausible. Each K has the weight
     exp(-½·((best - accuracy)/s)²) / K: a likelihood times a prior that is uniform in log K. With
-    more labels, the mean approaches the paper's K.
+    more labels, the mean approaches the CMS paper's K.
     """
     best = curve.accuracy.max()
     # The variance is at least that of one error in L images, even if all are correct.
@@ -313,7 +313,7 @@ def search_n_clusters(
     """
     from scipy.optimize import minimize_scalar
 
-    n_known = int(known_classes(labels, min_clusters, max_clusters).max()) + 1
+    n_known = int(renumber_classes(labels, min_clusters, max_clusters).max()) + 1
     is_labeled = labels != UNLABELED
     low = max(n_known, min_clusters or 0)
     high = min(n_known + int((~is_labeled).sum()), max_clusters or default_max_clusters(n_known))

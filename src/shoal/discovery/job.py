@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from shoal.clustering.curve import known_classes
+from shoal.clustering.curve import renumber_classes
 from shoal.clustering.n_clusters import check_n_clusters
 from shoal.data.collection import Collection, check_for_discovery
 from shoal.data.pixels.loading import Pixels
@@ -177,7 +177,8 @@ def check_collection(collection: Collection, settings: DiscoverySettings) -> Non
     if settings.n_clusters is None:
         check_for_discovery(collection)
         inference = settings.method_settings.inference
-        known_classes(collection.labels, inference.min_clusters, inference.max_clusters)
+        # Raises if K cannot be estimated.
+        renumber_classes(collection.labels, inference.min_clusters, inference.max_clusters)
     else:
         check_n_clusters(settings.n_clusters, collection.labels, len(collection))
     n_neighbors = settings.shift.n_neighbors

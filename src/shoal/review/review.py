@@ -98,11 +98,11 @@ class Review:
 
     def undo(self, *, by: str | None = None) -> Action:
         """Undo the last action of a person."""
-        return self.act(State.last_action, "undo", checked_who(by), by=by)
+        return self.act(State.undo_or_redo, "undo", checked_who(by), by=by)
 
     def redo(self, *, by: str | None = None) -> Action:
         """Redo the action that a person has undone last."""
-        return self.act(State.last_action, "redo", checked_who(by), by=by)
+        return self.act(State.undo_or_redo, "redo", checked_who(by), by=by)
 
 
 def write_review(log: Log, state: State, by: str) -> None:

@@ -154,16 +154,16 @@ class State:
         return self.actions[seq - 1]
 
     def last_done(self, by: str) -> int | None:
-        """Return the last action of a person that is in effect; None if there is none."""
+        """Return a person's last action that is still in effect; None if there is none."""
         for action in reversed(self.actions):
             if action.by == by and not action.of and action.seq not in self.undone:
                 return action.seq
         return None
 
     def last_undone(self, by: str) -> int | None:
-        """Return the action that a person has undone last and can redo.
+        """Return the action that a person undid last and can redo.
 
-        None if the person has undone nothing, or done something else since.
+        None if the person has undone nothing, or has done something else since.
         """
         for action in reversed(self.actions):
             is_redone = action.of and action.of not in self.undone
@@ -171,8 +171,8 @@ class State:
                 return action.of or None
         return None
 
-    def last_action(self, kind: str, by: str) -> Action:
-        """Return the action that undoes or redoes the last one of a person."""
+    def undo_or_redo(self, kind: str, by: str) -> Action:
+        """Return an action that undoes a person's last action, or redoes the one undone last."""
         of = self.last_done(by) if kind == "undo" else self.last_undone(by)
         if of is None:
             raise UsageError(f"{kind}: {by} has nothing to {kind}")

@@ -41,18 +41,19 @@ POLL_S = 0.2
 """Seconds between two checks of the log, to which another process may have added."""
 
 MAX_TARGETS = 12
-"""Maximum number of likely categories for some images."""
+"""Maximum number of likely categories that are suggested for the selected images."""
 
 MAX_ROWS = 256
 """Maximum number of images per request."""
 
-Find = Callable[[QueryParams], object]
-"""A function from a query to an answer in JSON."""
+Query = Callable[[QueryParams], object]
+"""Answers a request of the page for data: maps the parameters of its URL to JSON."""
 
 MAX_WINDOW = 40
-"""Maximum number of characters in the name of a page."""
+"""Maximum number of characters in the random id of an open page."""
 
-# The address of a picture contains a version, so that it is another one for another server.
+# The URL of a picture contains the version of this server process, so it can be cached forever:
+# another process uses other URLs.
 CACHED = {"cache-control": "private, max-age=31536000, immutable"}
 
 
@@ -60,12 +61,12 @@ def make_app(handlers: "PageHandlers") -> ASGIApp:
     """Return the application, behind its guard."""
     mimetypes.add_type("text/javascript", ".js")  # programs on Windows may have changed it
 
-    def answer(find: Find) -> Callable[[Request], Response]:
-        return lambda request: _json(find(request.query_params))
+    def answer(query: Query) -> Callable[[Request], Response]:
+        return lambda request: _json(query(request.query_params))
 
     routes = [
         Route("/", handlers.page),
-        # theme.css is that of the report
+        # theme.css comes from the report's templates
         Mount(
             "/static",
             StaticFiles(packages=[("shoal.server", "page"), ("shoal.report", "templates")]),
@@ -75,7 +76,7 @@ def make_app(handlers: "PageHandlers") -> ASGIApp:
         Route("/api/columns", handlers.columns),
         Route("/api/changes", handlers.changes),
         Route("/api/act", handlers.act, methods=["POST"]),
-        *(Route(f"/api/{name}", answer(find)) for name, find in handlers.finds().items()),
+        *(Route(f"/api/{name}", answer(query)) for name, query in handlers.queries().items()),
     ]
     app = Starlette(routes=routes, exception_handlers={ShoalError: _bad_request})
     return guarded(app, handlers.access)
@@ -93,22 +94,24 @@ class PageHandlers:
         self.version = secrets.token_hex(8)
         threading.Thread(target=self._prepare, daemon=True).start()
 
-    def finds(self) -> dict[str, Find]:
-        """Return by name what the page can ask for, as functions of the query."""
+    def queries(self) -> dict[str, Query]:
+        """Return the queries that the page can make, by name."""
         search = self.search
         return {
             "run": self.about,
-            "images": lambda query: page_data.images(self.review, self._rows(query)),
-            "boxes": lambda query: self.originals.boxes(self._row(query.get("row"))),
-            "similar": lambda query: search.similar(self._row(query.get("row"))),
+            "images": lambda params: page_data.images(self.review, self._rows(params)),
+            "boxes": lambda params: self.originals.boxes(self._row(params.get("row"))),
+            "similar": lambda params: search.similar(self._row(params.get("row"))),
             "near-duplicates": lambda _: search.near_duplicates(),
-            "candidates": lambda query: search.candidates(self._category(query)),
+            "candidates": lambda params: search.candidates(self._category(params)),
             "merges": lambda _: search.merges(),
             "tree": lambda _: search.tree(),
-            "targets": lambda query: search.targets(self._rows(query))[:MAX_TARGETS],
-            "parts": lambda query: search.parts(self._category(query), number(query.get("parts"))),
-            "paths": lambda query: search.paths(query.get("text", "")),
-            "map": lambda query: search.layout(query.get("layout", "")),
+            "targets": lambda params: search.targets(self._rows(params))[:MAX_TARGETS],
+            "parts": lambda params: search.parts(
+                self._category(params), number(params.get("parts"))
+            ),
+            "paths": lambda params: search.paths(params.get("text", "")),
+            "map": lambda params: search.layout(params.get("layout", "")),
         }
 
     def _prepare(self) -> None:
@@ -117,17 +120,17 @@ class PageHandlers:
         _ = state.typical_order, state.checksum
 
     def page(self, _request: Request) -> Response:
-        """Return the page, which contains nothing of the run."""
+        """Return the page, which contains no data of the run."""
         page = files("shoal.server") / "page" / "index.html"
         return Response(page.read_bytes(), media_type="text/html")
 
-    def about(self, query: QueryParams) -> dict[str, object]:
+    def about(self, params: QueryParams) -> dict[str, object]:
         """Return what the page needs before it draws anything."""
         with self.review.lock:
             self.review.refresh()
             run = self.review.run
             state = self.review.state
-            who = self._who(query.get("by"))
+            who = self._who(params.get("by"))
             actions = state.actions[-page_data.MAX_ENTRIES :]
             return page_data.changes(self.review, state.seq, who) | {
                 "version": self.version,
@@ -157,7 +160,7 @@ class PageHandlers:
 
     def pictures(self, request: Request) -> Response:
         """Return some thumbnails in one response: their number and sizes (little-endian u4), then
-        their bytes. `sharp` asks for larger ones, in pixels."""
+        their bytes. `sharp`, a side length in pixels, asks for larger ones."""
         rows = self._rows(request.query_params)
         side = number(request.query_params.get("sharp", "0"))
         if side or not self.thumbnails.file.is_file():
@@ -232,9 +235,9 @@ class PageHandlers:
             return ""
         return checked_who(str(by) if by else None)
 
-    def _rows(self, query: QueryParams) -> list[int]:
-        """Return the rows of a query such as '3,5,8'."""
-        parts = query.get("rows", "").split(",")
+    def _rows(self, params: QueryParams) -> list[int]:
+        """Return the rows of a list such as '3,5,8'."""
+        parts = params.get("rows", "").split(",")
         if len(parts) > MAX_ROWS:
             raise UsageError(f"rows: expected up to {MAX_ROWS} numbers")
         return [self._row(part) for part in parts if part]
@@ -246,8 +249,8 @@ class PageHandlers:
             raise UsageError(f"row: found {row}, expected 0 to {n_images - 1}")
         return row
 
-    def _category(self, query: QueryParams) -> int:
-        category = number(query.get("category"))
+    def _category(self, params: QueryParams) -> int:
+        category = number(params.get("category"))
         self.review.state.existing(category)
         return category
 
@@ -263,14 +266,14 @@ def number(text: str | None) -> int:
 def requested_action(state: State, request: Mapping[str, Any], who: str) -> Action:
     """Return the action that the page requests.
 
-    An undo or redo without `of` is of the last action of the person `who`.
+    An undo without `of` undoes the last action of the person `who`, a redo the one undone last.
 
     A request has the fields of a log line, with rows instead of paths. Groups and the ids of new
     categories are added here, because they depend on the current state.
     """
     kind = str(request.get("action"))
     if kind in ("undo", "redo") and "of" not in request:
-        return state.last_action(kind, who)
+        return state.undo_or_redo(kind, who)
     fields = dict(request)
     try:
         if kind in STATUS_OF:
@@ -298,7 +301,7 @@ def _images(state: State, images: object) -> Ints:
 
 
 def _bad_request(_request: Request, error: Exception) -> Response:
-    """Return an error that a user can cause as a sentence."""
+    """Return, as a sentence, an error that a user can cause."""
     return _json({"error": str(error)}, 400)
 
 
