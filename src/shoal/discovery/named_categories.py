@@ -45,7 +45,7 @@ class Result:
 
     discovery: Discovery
     names: Sequence[str]
-    """(N,) the images."""
+    """(N,) the names of the images."""
     labels: Ints
     """(N,) their given labels, positions in `classes`, -1 for unlabeled."""
     categories: Ints
@@ -55,18 +55,18 @@ class Result:
     n_known: int
     members: Membership
     mixtures: Mixtures
-    """Which categories may be two."""
+    """Which categories may contain two."""
     ids: Sequence[int]
     """(K,) the id of each category: its position, unless a review added or removed categories."""
     calibration: Calibration | None = None
     """The calibration of the confidence in `members`."""
     name: str = ""
-    """'frozen' or 'trained', for a result of images."""
+    """'frozen' or 'trained' if images were clustered; empty if embeddings were given."""
     trained_in: Path | None = None
     """The folder with the networks and metrics of a trained result."""
     model: dict[str, Any] = field(default_factory=dict)
-    """The content of its model.json: the number of trained blocks, None for the one in the
-    encoder's catalog entry; the weight of the frozen embeddings in the blend; the shape of the
+    """The content of its model.json: the number of trained blocks (None: the number in the
+    encoder's catalog entry); the weight of the frozen embeddings in the blend; the shape of the
     task."""
 
 
@@ -94,7 +94,7 @@ def name_categories(
         Rows whose labels calibrate confidence, because training has not seen them; all labeled rows
         if not given.
     fallback
-        The calibration to use if labels are too few.
+        The calibration to use if there are too few labels.
     frozen
         Frozen unit embeddings (N, D), in which mixed categories are detected; those of `discovery`
         if not given.

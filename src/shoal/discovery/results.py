@@ -177,7 +177,7 @@ def summarize_run(run: Run) -> str:
         sentences.append(UNCHECKED)
     mixed = [shown(row.category) for row in categories if row.mixed_probability >= MIXED_FROM]
     if mixed:
-        sentences.append(f"{count(len(mixed), 'category')} may be two: {first_few(mixed)}.")
+        sentences.append(f"{count(len(mixed), 'category')} may contain two: {first_few(mixed)}.")
     return " ".join(sentences)
 
 

@@ -141,7 +141,7 @@ def describe_confidence(run: ReviewedRun) -> str:
         "confidence is the expected share of the category's images that belong to the same class "
         f"as the image. Confidence was calibrated on held-out labels{source}: "
         f"{count(n_known, 'image')} in known categories and {n_novel:,} in hidden ones.{few} "
-        "If a category may be two, the images of the second one have a lower confidence."
+        "If a category may contain two, the images of the second one have a lower confidence."
     )
 
 

@@ -32,7 +32,7 @@ UNCERTAIN_BELOW = 0.5
 """An image is uncertain if its confidence is below this."""
 
 MIXED_FROM = 0.1
-"""A category may be two if its `mixed_probability` is at least this."""
+"""A category may contain two if its `mixed_probability` is at least this."""
 
 UNREADABLE = "unreadable"
 """The status of an unreadable image in a list given to `assign`; runs have none."""
@@ -55,7 +55,7 @@ class Assignment:
     label_given: str = ""
     """The given label; empty for an unlabeled image."""
     category_id: int
-    """-1: possibly novel, rejected or unreadable."""
+    """-1: possibly new, rejected or unreadable."""
     category: str
     is_novel: bool
     confidence: float
@@ -219,7 +219,7 @@ def read_columns(kind: type[Row], file: Path, names: Sequence[str] | None = None
             try:
                 values.append(_parse(hint, row[at]))
             except (ValueError, KeyError):
-                expected = TYPE_NAMES.get(hint, "a JSON list of texts")
+                expected = TYPE_NAMES.get(hint, "a JSON list of strings")
                 reason = f"{header[at]}: found {row[at][:40]!r}, expected {expected}"
                 raise damaged(file, reason, line) from None
     for name, values in columns.items():
@@ -292,7 +292,8 @@ def _checked_categories(file: Path) -> dict[int, str]:
     for line, category in enumerate(read_rows(Category, file), start=2):
         number = category.category_id
         if number < 0 or number in names or (is_novel and not category.is_novel):
-            raise damaged(file, f"found id {number} at this position", line)
+            expected = "unique ids from 0 up, with known categories before novel ones"
+            raise damaged(file, f"found id {number}, expected {expected}", line)
         names[number] = category.category
         is_novel = category.is_novel
     return names
