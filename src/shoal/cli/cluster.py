@@ -121,7 +121,7 @@ def _settings(
     chosen_rule: Any = rule or defaults["inference.rule"]
     number, limits = read_n_clusters(n_clusters)
     min_clusters, max_clusters = limits or (None, None)
-    has_extensions = protocol in (None, "shoal")  # of Shoal, which the paper does not have
+    has_extensions = protocol in (None, "shoal")  # of Shoal, which the CMS paper does not have
     inference = InferenceSettings(
         shift=ShiftSettings(n_neighbors=n_neighbors, alpha=alpha),
         min_clusters=min_clusters,

@@ -109,7 +109,7 @@ app = typer.Typer(
     shoal embed photos/ --out features.npz            write the embeddings of images
     shoal export runs/photos --to hf --out photos-hf  export a run for other programs
     shoal datasets list                               list and verify benchmarks
-    shoal reproduce 1 --root cub=DIR                  reproduce a table of the paper
+    shoal reproduce 1 --root cub=DIR                  reproduce a table of the CMS paper
     shoal cache                                       list or delete the cache
     shoal doctor                                      check the installation
     shoal encoders list                               list the encoders
@@ -126,7 +126,7 @@ SHORT_HELP: dict[Callable[..., None], str] = {
     assign.assign: "Assign new images to a run's categories.",
     embed.embed: "Write the embeddings of images.",
     export.export: "Export a run for other programs.",
-    reproduce.reproduce: "Reproduce tables of the paper.",
+    reproduce.reproduce: "Reproduce tables of the CMS paper.",
     cache.cache: "List or delete the cache.",
     doctor.doctor: "Check the installation.",
 }

@@ -1,4 +1,4 @@
-"""`shoal reproduce`: run the tables of the paper."""
+"""`shoal reproduce`: run the tables of the CMS paper."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,7 +52,7 @@ def reproduce(
     device: Device = None,
     json: Json = False,
 ) -> None:
-    """Reproduce tables of the paper, e.g. `shoal reproduce 1 3 4 --root cub=data/cub --encoder
+    """Reproduce tables of the CMS paper, e.g. `shoal reproduce 1 3 4 --root cub=data/cub --encoder
     efficientnet-lite2`.
 
     Prints our numbers with the paper's in parentheses, and writes Markdown and CSV. Finished cells

@@ -82,7 +82,7 @@ class Calibration:
     """(K,) factor on the curve `known` in each known category; NaN for novel categories."""
     label_rate: float | None
     """Estimated share of labeled images among those of known classes; None without calibration,
-    because labels are too few or calibration varies too much between classes."""
+    because there are too few labels or calibration varies too much between classes."""
     weight: float = 1.0
     """Weight of the curves in known categories; the uncalibrated share has weight 1 - `weight`."""
     is_from_frozen: bool = False

@@ -46,7 +46,7 @@ ROUNDING = 4 * float(np.finfo(np.float32).eps)
 
 
 class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """Discover known and novel categories in partly labeled embeddings (the paper's Algorithm 1).
+    """Discover known and novel categories in partly labeled embeddings (CMS paper, Algorithm 1).
 
     Rows are scaled to length 1. A row of zeros has no direction and raises an error.
 
@@ -65,17 +65,18 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     rule
         How the number of clusters is estimated: 'pairs', or 'paper' for section 4.3.
     estimate_shifts
-        Number of shifts before K is estimated; the paper's estimate is rule='paper' with 0 shifts.
+        Number of shifts before K is estimated; the CMS paper's estimate is rule='paper' with 0
+        shifts.
     must_link
         Whether variance within the known classes is reduced, their labeled rows start as one
-        cluster each, and no cluster holds two classes; False in the paper. Turn it off for
+        cluster each, and no cluster holds two classes; False in the CMS paper. Turn it off for
         embeddings that were trained with these labels.
     try_average
         Whether clusters are joined by average linkage if it is more accurate on the labels than
-        Ward's; False in the paper.
+        Ward's; False in the CMS paper.
     split_mixtures
         Whether a cluster of labeled rows that likely holds a novel category is split, if the
-        number of clusters is estimated; False in the paper.
+        number of clusters is estimated; False in the CMS paper.
     outlier_share
         Share of the fitted rows whose outlier score is above `threshold_`.
     device
@@ -96,8 +97,8 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Labeled accuracy and other statistics of each number of clusters (`Curve`); None if
         `n_clusters` was a single number.
     rule_
-        The rule used: 'pairs' or 'paper'; 'balance', 'median' or 'gap' if labels are too few for
-        pairs; None if `n_clusters` was a single number.
+        The rule used: 'pairs' or 'paper'; 'balance', 'median' or 'gap' if there are too few labels
+        for pairs; None if `n_clusters` was a single number.
     shifts_
         (T + 1,) labeled accuracy after 0, 1 … T shifts; NaN without labels.
     n_shifts_

@@ -1,6 +1,6 @@
 """Semi-supervised k-means: labeled points keep their class, the others go to the nearest center.
 
-The baseline of the paper's ablation (Vaze et al. 2022). The first centers are the means of the
+The baseline of the CMS paper's ablation (Vaze et al. 2022). The first centers are the means of the
 labeled classes; the others are sampled by k-means++ from the unlabeled points. Distances and means
 are computed block by block, in float64, so equal generators give equal results on a device.
 

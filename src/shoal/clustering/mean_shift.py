@@ -35,15 +35,15 @@ SAMPLE_ELEMENTS = 1 << 24
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShiftSettings:
-    """Settings of a mean-shift step; the defaults are the paper's."""
+    """Settings of a mean-shift step; the defaults are the CMS paper's."""
 
     kernel: Literal["knn", "uniform", "gaussian"] = "knn"
     """Weights of the neighbors: equal for the k nearest, or by similarity within a fixed radius."""
     retrieval: Literal["nearest", "random"] = "nearest"
-    """Which bank rows are neighbors; random ones are an ablation of the paper."""
+    """Which bank rows are neighbors; random ones are an ablation of the CMS paper."""
     aggregation: Literal["mean", "attention"] = "mean"
-    """How neighbors are averaged; learned attention is an ablation of the paper, for the knn kernel
-    only."""
+    """How neighbors are averaged; learned attention is an ablation of the CMS paper, for the knn
+    kernel only."""
     n_neighbors: int = 8
     """Number of neighbors of the knn kernel, without the point itself."""
     alpha: float = 0.5

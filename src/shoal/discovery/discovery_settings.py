@@ -49,7 +49,7 @@ class DiscoverySettings:
     frozen embeddings are clustered."""
     validation_share: ShareBetween = 0.2
     """Share of the labeled and of the unlabeled images in the validation set, which chooses the
-    snapshot, and K by the paper's rule."""
+    snapshot, and K by the CMS paper's rule."""
     hidden_share: BelowOne = 0.2
     """Share of the known categories whose labels are all held out, to evaluate training on novel
     categories; the trained result is used only if it is significantly better. 0: none, and the
@@ -60,13 +60,13 @@ class DiscoverySettings:
     must_link: bool = True
     """Whether the labeled images of a category start as one cluster, and no cluster may hold two
     known categories; for the frozen result also whether variance within the known categories is
-    reduced; not in the paper."""
+    reduced; not in the CMS paper."""
     try_average: bool = True
     """Whether average linkage is used if it is more accurate on the labels than Ward's; not in
-    the paper."""
+    the CMS paper."""
     split_mixtures: bool = True
     """Whether a known category that likely contains a novel one is split when K is estimated; not
-    in the paper."""
+    in the CMS paper."""
     pixel_size: PixelSize = 256
     """Side of the decoded images in the cache."""
     seed: int = 0
@@ -164,7 +164,7 @@ def choose_settings(
     method, encoder, epochs, input_size
         Single settings of the method.
     protocol
-        A name in `PROTOCOLS`. Those of the paper and the released code hold out no categories.
+        A name in `PROTOCOLS`. Those of the CMS paper and the released code hold out no categories.
     result
         'better' holds out categories, 'trained' none.
     changes

@@ -120,7 +120,7 @@ def _heic_notes(unreadable: Sequence[Skipped]) -> list[str]:
 
 
 def _readable(job: Job, index: ArrayLike, unreadable: Sequence[Skipped]) -> Collection:
-    """Return the readable images, at `index`; raise if they are too few."""
+    """Return the readable images, at `index`; raise if too few remain."""
     if not unreadable:
         return job.collection
     try:

@@ -52,7 +52,7 @@ class Head(nn.Module):
         for layer in self.layers:
             if not isinstance(layer, nn.Linear):
                 continue
-            # The paper's head preserves the scale of the features. With short outputs the gradient
+            # The head `paper` preserves the scale of the features. With short outputs the gradient
             # of their normalization would be huge, and the first step would move all embeddings to
             # one point. The released code uses a fixed scale.
             std = (2 / layer.in_features) ** 0.5

@@ -1,6 +1,6 @@
 """Agglomerative clustering of frozen features: Ward's tree, cut at K.
 
-The training-free baseline of the paper's Table 1. Labels only estimate K.
+The training-free baseline of the CMS paper's Table 1. Labels only estimate K.
 """
 
 from dataclasses import replace

@@ -2,8 +2,8 @@
 
 Training: InfoNCE of two views over all images and the supervised contrastive loss over the labeled
 ones, through a projection head that is then discarded. Inference: semi-supervised k-means of the
-encoder's features. The snapshot has the highest accuracy on labeled validation images; the released
-code takes the one that is best on the test images.
+encoder's features. The snapshot that is kept is the one with the highest accuracy on labeled
+validation images; the released code keeps the one that is best on the test images.
 
 Shapes: B images per batch, D dimensions of an embedding, N images.
 """
@@ -29,7 +29,7 @@ from shoal.settings import Count
 from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, Model, TaskShape, consecutive_labels
 
-OWN_SEARCH = "the search that the method published"
+OWN_SEARCH = "the method's published search"
 """Where K comes from, if `find_n_clusters` estimated it."""
 
 
@@ -44,7 +44,7 @@ class GcdSettings(TrainedSettings):
     loss: ContrastSettings = field(default_factory=ContrastSettings)
     search_n_clusters: bool = False
     """Whether K is estimated as published, by the highest labeled accuracy of k-means on frozen
-    features, found by Brent's search; else by `inference.rule`. In `shoal discover`, the K of the
+    features, found by Brent's method; else by `inference.rule`. In `shoal discover`, the K of the
     frozen result takes precedence."""
     n_init: Count = 10
     """Number of initializations of k-means; 100 in the released code. With 6,000 images and

@@ -40,7 +40,7 @@ class PimSettings(GcdSettings):
 
     search_n_clusters: bool = True
     """Whether K is estimated by the highest labeled accuracy of a classifier fitted without labels,
-    found by Brent's search; else by `inference.rule`. In `shoal discover`, the K of the frozen
+    found by Brent's method; else by `inference.rule`. In `shoal discover`, the K of the frozen
     result comes first."""
     logit_scale: Positive = 25.0
     """Factor of the classifier's logits."""

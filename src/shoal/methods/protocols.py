@@ -1,4 +1,4 @@
-"""Protocols: settings for which this package, the paper and the released code differ.
+"""Protocols: settings for which this package, the CMS paper and the released code differ.
 
 Selection by hidden labels, as in the released code, is not part of them: only `shoal reproduce` can
 do that.
@@ -23,9 +23,9 @@ PROTOCOLS: dict[str, dict[str, object]] = {
     "reference": PAPER | {"training.views.jitter": 0.0},
 }
 """Values of settings, by dotted name, for every method that has them. 'shoal' has this package's
-estimate of K; 'paper' the paper's, new views in every step and no gradient clipping; 'reference'
-also the released code's views, which leave colors unchanged. `Method.protocols` adds values for
-losses, heads and banks."""
+estimate of K; 'paper' the CMS paper's, new views in every step and no gradient clipping;
+'reference' also the released code's views, which leave colors unchanged. `Method.protocols` adds
+values for losses, heads and banks."""
 
 
 def get_protocol(name: str) -> dict[str, object]:

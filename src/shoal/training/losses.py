@@ -36,7 +36,7 @@ class ContrastSettings:
 def contrastive_loss(views: Tensor, temperature: float, *, with_positive: bool = True) -> Tensor:
     """Return InfoNCE (equation 6), the mean over 2B unit rows.
 
-    `with_positive` keeps the positive in the denominator, as the paper's sum over j ≠ i does.
+    `with_positive` keeps the positive in the denominator, as the CMS paper's sum over j ≠ i does.
     """
     return info_nce(views @ views.T / temperature, with_positive=with_positive)
 
@@ -58,7 +58,7 @@ def supervised_loss(
 
     `labels` (2B,) are -1 for unlabeled rows, which take no part; without labeled rows the loss is
     0. The denominator of row i sums over j ≠ i outside the positives P(i); `with_positives` sums
-    over every j ≠ i. In a batch of one class the paper's denominator would be empty, so it then
+    over every j ≠ i. In a batch of one class the CMS paper's denominator would be empty, so it then
     includes the positives.
     """
     return supervised_contrast(views @ views.T / temperature, labels, with_positives=with_positives)

@@ -150,7 +150,7 @@ class Model(nn.Module, ABC):
         """Update a teacher or a memory, without gradients, after the optimizer's step."""
 
     def represent(self, inputs: Tensor) -> Tensor:
-        """Return the embeddings (b, D) that images are clustered by, of any length; by default the
+        """Return the embeddings (b, D) that images are clustered by, of any norm; by default the
         tail's features."""
         features: Tensor = self.encoder.tail(inputs)
         return features

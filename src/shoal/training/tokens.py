@@ -4,7 +4,7 @@ views, computed once.
 The trunk is frozen, so after the first pass only the tail has to run over these.
 
 Shapes: N images, T the shape of one image's tokens, D the dimension of an embedding, P views of
-each image in a pool, U of them in total that are computed.
+each image in a pool; of these N · P views, U are computed. R rows of images or views.
 """
 
 import math
@@ -32,7 +32,7 @@ from shoal.training.sampling import choose_views
 from shoal.training.views import ViewSettings, make_views, sample_view_parameters
 
 Represent = Callable[[Tensor], Tensor]
-"""Maps the tokens (or images) of a batch to rows (b, D) of any length."""
+"""Maps the tokens (or images) of a batch to rows (b, D) of any norm."""
 
 TOKEN_BATCH = 256
 """Images or views that go through the trunk, or the tail, together."""
@@ -52,7 +52,7 @@ class TokenCache:
 
     def embed(self, represent: Represent, device: torch.device) -> Tensor:
         """Return unit embeddings (N, D) of all images, in every process."""
-        # Of no images, `split` returns an empty batch, which determines the number of columns.
+        # For zero images, `split` returns one empty batch, which determines the number of columns.
         batches = torch.split(self.tokens, TOKEN_BATCH)
         return gather_rows(
             _embed_batches((batch.to(device).float() for batch in batches), represent, device)
@@ -98,7 +98,7 @@ def cache_tokens(
 
 
 class TokenCollector:
-    """Stores in float16 the trunk's tokens that embedding N images computes."""
+    """Collects the trunk's tokens, in float16, while N images are embedded."""
 
     def __init__(self, n_images: int) -> None:
         self.n_images = n_images
@@ -165,8 +165,10 @@ def resident(pixels: ImageRows, device: torch.device) -> ImageRows:
 
 
 def take(pixels: ImageRows, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return images on the device, and the row of each wanted image among them: all images, or a
-    copy of the wanted ones."""
+    """Return a tensor of images on the device, and the row of each wanted image in it.
+
+    It holds all images if `pixels` is a tensor already, otherwise only the wanted ones.
+    """
     if isinstance(pixels, Tensor):
         return pixels, rows
     unique, inverse = torch.unique(rows.cpu(), return_inverse=True)

@@ -10,7 +10,7 @@ from shoal.training.views import ViewSettings
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainSettings:
-    """Length, learning rate and batches of a training run; the defaults are the paper's for
+    """Length, learning rate and batches of a training run; the defaults are the CMS paper's for
     fine-grained images."""
 
     epochs: Count = 200
@@ -28,7 +28,7 @@ class TrainSettings:
         float | None,
         Range("a number above 0, or null for no clipping", lambda norm: norm is None or norm > 0),
     ] = None
-    """Gradients are clipped to this norm; None, as in the paper, clips none."""
+    """Gradients are clipped to this norm; None, as in the CMS paper, clips none."""
     snapshot: Literal["best", "last"] = "best"
     """Which epoch's networks are used: the one with the highest validation accuracy, as in the
     paper, or the last. With a few hundred labeled validation images, the highest accuracy is

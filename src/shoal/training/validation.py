@@ -27,8 +27,8 @@ class Validation:
     n_clusters: int | None
     """The estimated or given number of clusters; None without labels to estimate it from."""
     rule: str | None = None
-    """The rule that estimated it, which is a simpler one than requested if labels are too few;
-    None if the number was given, or hidden labels chose it."""
+    """The rule that estimated it, which is a simpler one than requested if there are too few
+    labels; None if the number was given, or hidden labels chose it."""
 
     def is_better_than(self, other: "Validation") -> bool:
         """Return whether to prefer this snapshot to an earlier one: also on ties, and without

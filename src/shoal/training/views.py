@@ -40,7 +40,7 @@ class ViewSettings:
         Range("2 or more, or null for new views in every step", lambda n: n is None or n >= 2),
     ] = None
     """Number of views of each image that are computed once and sampled in every step, so that the
-    frozen trunk runs only on these; None, as in the paper: new views in every step."""
+    frozen trunk runs only on these; None, as in the CMS paper: new views in every step."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -38,7 +38,7 @@ class Ranking:
     high: Floats
     """(M,) the interval of the accuracy."""
     difference: Floats
-    """(M, M) the accuracy of one method minus that of another."""
+    """(M, M) the accuracy of the row's method minus that of the column's."""
     difference_interval: Floats
     """(2, M, M) its interval, for each pair separately."""
     is_tie: Bools
@@ -52,7 +52,7 @@ class Ranking:
 
 
 def rank(is_correct: Bools, units: Ints, is_novel: Bools, *, seed: int = 0) -> Ranking:
-    """Rank M methods by which images `is_correct` (M, J).
+    """Rank M methods; `is_correct` (M, J) is whether a method assigned an image correctly.
 
     Images with the same number in `units` (J,) are resampled together. Units of novel categories
     and the others are two strata, unless one of them is a single unit, which would have no variance
@@ -89,7 +89,8 @@ def _resample(
 ) -> Floats:
     """Return (R, M) the accuracy of each method on units resampled with replacement.
 
-    `n_correct` (M, U) of the `sizes` (U,) images of a unit are correct.
+    `n_correct` (M, U): number of correct images in each unit; `sizes` (U,): number of all its
+    images.
     """
     strata = [np.flatnonzero(is_novel_unit), np.flatnonzero(~is_novel_unit)]
     strata = [rows for rows in strata if len(rows)]

@@ -229,11 +229,11 @@ def _cluster_alone(
     learned: Representation,
     validation: Ints | None,
 ) -> Discovery:
-    """Cluster the trained embeddings alone, as the paper does.
+    """Cluster the trained embeddings alone, as the CMS paper does.
 
     K is that of the frozen result: training pulls the labeled images of a category together, so
     known categories no longer resemble novel ones and are a poor basis for an estimate. Only
-    the paper's rule estimates K on the trained embeddings of the validation images, except for
+    the CMS paper's rule estimates K on the trained embeddings of the validation images, except for
     a method with a classifier, which needs K before training.
     """
     settings = job.settings
