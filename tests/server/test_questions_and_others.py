@@ -46,7 +46,7 @@ def test_growing_takes_all_but_what_somebody_decided_since_it_was_asked(
     page.key("Y")
     wait_for(page, 3)
     page.wait("document.getElementById('notification').textContent.includes('22 images moved to ')")
-    assert "2 images skipped because others have changed them (ben: reject 1 image of" in text(
+    assert "2 images skipped because others have changed them (ben: reject 1 image (" in text(
         page, "#notification"
     )
     found = state(run).state

@@ -68,7 +68,7 @@ def assign(
     """Assign new images to a run's categories, e.g. `shoal assign runs/birds new/ --out new.csv`.
 
     An image gets the category id -1 if its category may be new; existing categories never change.
-    Embeddings are npy or npz files; for a run made from embeddings also parquet and csv files.
+    Embeddings are npy or npz files; for a run made from embeddings also parquet files.
     Ctrl-C stops --watch; the same command continues its table.
     """
     from shoal.arrays import nan_to_null

@@ -117,11 +117,16 @@ def linked_clusters(
 
 
 def _label_copies(points: Tensor, labels: Ints) -> Ints:
-    """Return labels (N,), 0 … C-1, in which unlabeled copies of a labeled row have its label, the
-    highest of several."""
+    """Return labels (N,), 0 … C-1, in which copies of a labeled row share its label.
+
+    Copies with different labels have none: a split between them would depend on the order of rows.
+    """
     group = equal_rows(points)[1].cpu().numpy()  # (N,)
+    labeled = np.flatnonzero(labels != UNLABELED)
+    lowest = np.full(len(group), len(labels))
     highest = np.full(len(group), UNLABELED)
-    np.maximum.at(highest, group, labels)
-    shared = np.where(labels == UNLABELED, highest[group], labels)
+    np.minimum.at(lowest, group[labeled], labels[labeled])
+    np.maximum.at(highest, group[labeled], labels[labeled])
+    shared = np.where(lowest == highest, highest, UNLABELED)[group]
     classes: Ints = np.searchsorted(np.unique(shared[shared != UNLABELED]), shared)
     return np.where(shared == UNLABELED, UNLABELED, classes)

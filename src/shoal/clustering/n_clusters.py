@@ -347,7 +347,8 @@ def read_n_clusters(value: object) -> tuple[int | None, Range | None]:
         ends = [int(end) if end.strip().isdecimal() else end for end in re.split("[-–]", value)]
     if not isinstance(ends, tuple | list):
         ends = [value]
-    numbers = [as_count(end, name="n_clusters", least=1) for end in ends]
+    is_number = all(isinstance(end, int | np.integer) and end > 0 for end in ends)
+    numbers = [int(end) for end in ends if is_number]
     if not 1 <= len(numbers) <= 2 or numbers != sorted(numbers):
         raise UsageError(
             f"n_clusters: found {value!r}, expected a whole number or a range with the smaller "

@@ -152,11 +152,16 @@ def _run_main(job: Job) -> None:
         _start_run(job, encoder, checksum)
         report_collection(job.collection, replace(SILENT, report=run.log))
         job = replace(job, reporter=job.reporter.also_to(run.log))
-        images = _embed(job, pixels, encoder)
         try:
-            provenance = job.compute(images)
-        finally:
-            images.trunk_outputs.free()
+            images = _embed(job, pixels, encoder)
+            try:
+                provenance = job.compute(images)
+            finally:
+                images.trunk_outputs.free()
+        except KeyboardInterrupt:
+            with suppress(ShoalError):  # a full disk must not hide the KeyboardInterrupt
+                run.log("interrupted; to continue, run the same command with --resume")
+            raise
         run.finish(
             seconds=round(time.perf_counter() - began, 3),
             n_images=len(images.collection),
@@ -169,7 +174,7 @@ def _run_main(job: Job) -> None:
 
 
 def _run_worker(job: Job) -> None:
-    """Embed or train when the main process asks for it, until it has finished."""
+    """Embed or train when the main process asks, until the main process has finished."""
     pixels: Pixels | None = None
     while broadcast_flag(False, job.device):
         training: Training | None = broadcast_object(None, job.device)
@@ -226,9 +231,9 @@ def _check_same(job: Job, checksum: str) -> None:
 def collection_checksum(collection: Collection) -> str:
     """Return a checksum of the classes, and of the name, label and file size of every image.
 
-    Instead of the file size it uses the content of images in memory, and the size and the version
-    or date that the store reports for remote images and shards. It costs one `stat` per file. A
-    file replaced by another of the same size is detected later, by the checksum of the pixels in
+    For images in memory it uses their content instead of the file size; for remote images and
+    shards, the size and the version or date that the store reports. It costs one `stat` per file.
+    A file replaced by another of the same size is detected later, by the checksum of the pixels in
     `_record_inputs`.
     """
     digest = hashlib.sha256(digest_names(collection.names, collection.labels).encode())

@@ -138,7 +138,7 @@ def cluster_points(
     `labels` (N,), in order."""
     return semi_supervised_kmeans(
         points,
-        # Without gaps: a class without a labeled image has no initial center.
+        # Labels without gaps, because a class without a labeled image has no initial center.
         torch.from_numpy(consecutive_labels(labels)).to(points.device),
         n_clusters,
         generator=torch.Generator().manual_seed(settings.training.seed),

@@ -69,8 +69,8 @@ class LegoGcd(SimGcd):
         }
 
     def local_entropy(self, cosines: Tensor, labels: Tensor) -> Tensor:
-        """Return LER of cosines (2B, K) with labels (2B,): the mean over all views, to which only
-        confident unlabeled ones of known classes contribute."""
+        """Return LER of cosines (2B, K) with labels (2B,): the mean over all views, in which
+        only unlabeled views confidently predicted as a known class are not zero."""
         settings = self.settings
         probabilities = (cosines.detach() / settings.student_temperature).softmax(dim=1)
         confidence, predicted = probabilities.max(dim=1)
@@ -89,8 +89,8 @@ class LegoGcd(SimGcd):
 
 
 def view_divergence(logits: Tensor) -> Tensor:
-    """Return DKL: the mean Kullback-Leibler divergence of the predictions for second views from
-    those for first views, given logits (2B, K)."""
+    """Return DKL: the mean Kullback-Leibler divergence KL(first ‖ second) between the predictions
+    for the first and second views, given logits (2B, K)."""
     first, second = logits.log_softmax(dim=1).chunk(2)  # (B, K) each
     return F.kl_div(second, first, log_target=True, reduction="batchmean")
 

@@ -226,7 +226,7 @@ class State:
         return f"category {category}" if record is None else record.name
 
     def find(self, name: str) -> int | None:
-        """Return the id of the category with a name, compared in NFC form; None if there is
+        """Return the id of the category with this name, compared in NFC form; None if there is
         none."""
         numbers = {composed(record.name): number for number, record in self.categories.items()}
         return numbers.get(composed(name))
@@ -245,8 +245,8 @@ class State:
         """Return, for each category name of the run (and so for each given label), its current
         category.
 
-        That is the category itself or what it was merged into. If it was split and renamed, and a
-        part was given the old name, it is that part.
+        That is the category itself or the one it was merged into. If the category was split and
+        renamed, and one of its parts was given the old name, that part is returned.
         """
         origin: dict[int, int] = {}  # of each part, the category that was split first
         for action in self.actions:

@@ -58,6 +58,7 @@ from shoal.runs.run_files import (
     read_object,
     read_objects,
     read_vectors,
+    damaged,
     reading,
 )
 from shoal.runs.tables import (
@@ -198,7 +199,10 @@ class Run:
         """The resolved settings."""
         file = self.path / "config.yaml"
         with reading(file):
-            return dict(read_yaml(file))
+            settings = dict(read_yaml(file))
+        if not settings:
+            raise damaged(file, "expected settings by name")
+        return settings
 
     def config_as(self, cls: type[Settings]) -> Settings:
         """Return the resolved settings as an object of a settings class."""

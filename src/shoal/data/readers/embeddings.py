@@ -164,9 +164,9 @@ def _read_arrays(
     """Return the matrix, the names and the labels of an npy or npz file."""
     arrays = _load_arrays(path, "X")
     if "X" not in arrays or arrays["X"].ndim != 2:
+        found = ", ".join(f"{name} {values.shape}" for name, values in arrays.items())
         raise DataError(
-            f"{path}: found {', '.join(arrays)}, expected an array X (N, D), and optionally y and "
-            "paths"
+            f"{path}: found {found}, expected an array X (N, D), and optionally y and paths"
         )
 
     def get(chosen: str | None, default: str) -> Cells | None:
