@@ -88,17 +88,6 @@ job = SimpleNamespace(run=SimpleNamespace(embeddings=lambda: x), out=out, rows=[
         assert next(lines).split("\t")[0] == f"{x[0, 0]:.6g}"
 
 
-def test_a_checkpoint_is_written_tensor_by_tensor(tmp_path: Path) -> None:
-    """The checkpoint has 20 tensors of 10 MB; the whole file in memory would take 200 MB."""
-    before = f"""
-from pathlib import Path
-from shoal.training.checkpoint import write_checkpoint
-tensors = {{str(i): torch.ones(2_500_000) for i in range(20)}}
-file = Path({str(tmp_path / "checkpoint.safetensors")!r})
-"""
-    assert growth(before, "write_checkpoint(file, tensors, {})") < 40 * MB
-
-
 def test_a_batch_is_embedded_a_few_images_at_a_time() -> None:
     """256 images of 224 x 224 pixels take 154 MB in float32, and 462 MB with the copies made by
     preprocessing.

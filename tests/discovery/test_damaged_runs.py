@@ -15,6 +15,7 @@ from shoal.cli.main import app
 from shoal.clustering.blend import HeldOutAccuracy
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.trained.evaluation import Choice
+from shoal.report.figures import new_figure
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -79,13 +80,14 @@ OWN: dict[str, dict[str, Damage]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("n_each", [1, 7])
 def test_every_command_on_a_damaged_run_succeeds_or_names_the_file(
-    photos, tmp_path: Path, n_each: int
+    photos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_each: int
 ) -> None:
     """Every damage with every command; without --slow, each damage with one of the seven
     commands."""
     (photos.folder / "zzz.png").write_bytes(b"")
     config = choose_settings(config=photos.config)
     made = run_on(photos, tmp_path / "whole", config)
+    monkeypatch.setattr("shoal.report.figures.new_figure", new_figure)  # files of figures
     made.write_json(
         "choice", Choice(hidden=("red",), frozen=EVALUATED, trained=EVALUATED).to_dict()
     )

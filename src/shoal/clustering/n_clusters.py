@@ -347,9 +347,8 @@ def read_n_clusters(value: object) -> tuple[int | None, Range | None]:
         ends = [int(end) if end.strip().isdecimal() else end for end in re.split("[-–]", value)]
     if not isinstance(ends, tuple | list):
         ends = [value]
-    is_number = all(isinstance(end, int | np.integer) and end > 0 for end in ends)
-    numbers = [int(end) for end in ends if is_number]
-    if not 1 <= len(numbers) <= 2 or numbers != sorted(numbers):
+    numbers = [int(end) for end in ends if isinstance(end, int | np.integer) and end > 0]
+    if len(numbers) != len(ends) or len(ends) not in (1, 2) or numbers != sorted(numbers):
         raise UsageError(
             f"n_clusters: found {value!r}, expected a whole number or a range with the smaller "
             "number first, such as 30-50 or, in Python, (30, 50)"

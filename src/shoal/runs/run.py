@@ -54,11 +54,11 @@ from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, make_folder, open_no_follow, write_text, writing
 from shoal.runs.lock import LOCK, check_not_locked
 from shoal.runs.run_files import (
+    damaged,
     read_array,
     read_object,
     read_objects,
     read_vectors,
-    damaged,
     reading,
 )
 from shoal.runs.tables import (
