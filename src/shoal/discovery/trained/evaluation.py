@@ -120,7 +120,7 @@ class Choice:
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation:
     """Clusters embeddings, compares the clusters with the held-out labels, and decides after an
-    epoch whether training goes on."""
+    epoch whether training continues."""
 
     job: Job
     """With the settings of the training run."""
