@@ -240,7 +240,9 @@ class RunningMatching:
         while True:
             owner = came_from[cluster]
             self._class_of[cluster] = owner
-            self._cluster_of[owner], cluster = cluster, self._cluster_of[owner]
+            previous = self._cluster_of[owner]
+            self._cluster_of[owner] = cluster
+            cluster = previous
             if owner == free:
                 return
 

@@ -3,6 +3,7 @@
 Shapes: N images, D columns, k neighbors, C known classes.
 """
 
+import warnings
 from collections.abc import Sequence
 from typing import Self
 
@@ -19,6 +20,7 @@ from shoal.arrays import (
     as_class,
     as_count,
     as_number,
+    name_rows,
     sort_classes,
 )
 from shoal.clustering.categories import (
@@ -48,7 +50,8 @@ ROUNDING = 4 * float(np.finfo(np.float32).eps)
 class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Discover known and novel categories in partly labeled embeddings (CMS paper, Algorithm 1).
 
-    Rows are scaled to length 1. A row of zeros has no direction and raises an error.
+    Rows are scaled to length 1. A row of zeros has no direction and raises an error; in a matrix of
+    integers (counts) it is replaced by (1, …, 1), with a warning that names the rows.
 
     Parameters
     ----------
@@ -159,7 +162,8 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X
-            (N, D) embeddings.
+            (N, D) embeddings. In a matrix of integers, rows of zeros become (1, …, 1), with a
+            warning.
         y
             (N,) integers or names of the labeled rows; None: no row is labeled. Unlabeled is -1,
             None, NaN, NA, the empty string, and the strings '-1', 'nan', 'unlabeled' and 'unknown'.
@@ -228,7 +232,8 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X
-            (M, D) embeddings.
+            (M, D) embeddings. In a matrix of integers, rows of zeros become (1, …, 1), with a
+            warning.
 
         Returns
         -------
@@ -245,7 +250,11 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _rows(self, X: ArrayLike, *, min_rows: int = 1, is_fitted: bool = False) -> Floats:
-        """Check X as scikit-learn does; `unit_points` checks that rows are finite and not zero."""
+        """Check X as scikit-learn does; `unit_points` checks that rows are finite.
+
+        Rows of zeros pass in a matrix of integers, because scikit-learn's checks expect it: a
+        row of zero counts favors no column. Among floats, they mean that the encoder failed.
+        """
         rows: Floats = validate_data(
             self,
             X,
@@ -254,6 +263,16 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             ensure_all_finite=False,
             ensure_min_samples=min_rows,
         )
+        is_zero = np.asarray(~rows.any(axis=1))  # (N,)
+        # Lists and data frames of integers too.
+        if is_zero.any() and np.asarray(X).dtype.kind in "iu":
+            rows[is_zero] = 1  # a copy: the integers were converted
+            warnings.warn(
+                f"X: only zeros in {name_rows(is_zero)}, so no direction; taken for (1, …, 1), "
+                "which prefers no column; remove them unless X holds counts",
+                UserWarning,
+                stacklevel=3,  # the caller of fit or predict
+            )
         return rows
 
     def _settings(self) -> tuple[int | None, InferenceSettings]:
