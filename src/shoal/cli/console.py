@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,8 +22,17 @@ if TYPE_CHECKING:
     from shoal.progress import Progress
 
 
-verbosity = SimpleNamespace(is_quiet=False, is_verbose=False, has_color=True, is_debug=False)
-"""How much is printed on stderr, as set by the options of the command line."""
+@dataclass(slots=True)
+class Verbosity:
+    """How much is printed on stderr, as set by the options of the command line."""
+
+    is_quiet: bool = False
+    is_verbose: bool = False
+    has_color: bool = True
+    is_debug: bool = False
+
+
+verbosity = Verbosity()
 
 
 def is_first_process() -> bool:
