@@ -33,20 +33,22 @@ def supervise(views, labels, temperature, *, with_positives=True):
     return total / len(rows)
 
 
-def simgcd_loss(cosines, labels, contrastive, supervised, epoch):
+def simgcd_loss(scores, labels, contrastive, supervised, epoch):
     """SimGCD's loss from its contrastive losses, with λ = 0.35, ε = 2 and 30 epochs of warm-up."""
-    n = len(cosines)
+    n = len(scores)
     sharp = np.linspace(0.07, 0.04, 30)[min(epoch, 29)]  # 0.04 from the thirtieth epoch on
-    probabilities = [torch.softmax(row / 0.1, dim=0) for row in cosines]
-    taught = 0.0
+    probabilities = [torch.softmax(row / 0.1, dim=0) for row in scores]
+    distillation = 0.0
     for i in range(n):
-        target = torch.softmax(cosines[(i + n // 2) % n].detach() / sharp, dim=0)
-        taught = taught - sum(target[k] * probabilities[i][k].log() for k in range(len(target))) / n
+        target = torch.softmax(scores[(i + n // 2) % n].detach() / sharp, dim=0)
+        products = (target[k] * probabilities[i][k].log() for k in range(len(target)))
+        distillation = distillation - sum(products) / n
     mean = sum(probabilities) / n
-    spread = math.log(len(mean)) + sum(p * p.log() for p in mean)
+    mean_entropy = math.log(len(mean)) + sum(p * p.log() for p in mean)
     labeled = [i for i in range(n) if labels[i] >= 0]
-    classified = -sum(probabilities[i][labels[i]].log() for i in labeled) / len(labeled)
-    return 0.65 * (taught + 2 * spread + contrastive) + 0.35 * (classified + supervised)
+    classification = -sum(probabilities[i][labels[i]].log() for i in labeled) / len(labeled)
+    unsupervised = distillation + 2 * mean_entropy + contrastive
+    return 0.65 * unsupervised + 0.35 * (classification + supervised)
 
 
 def affinities(nodes, n_views, k):

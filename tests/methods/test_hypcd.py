@@ -100,7 +100,7 @@ def test_the_loss_and_its_gradient_are_those_of_a_slow_loop(model, epoch, weight
     batch = Batch(
         images=torch.arange(6).repeat(2),
         inputs=torch.arange(12),
-        outputs={"cosines": leaves[0], "projections": leaves[1]},
+        outputs={"scores": leaves[0], "projections": leaves[1]},
         labels=torch.tensor(LABELS * 2),
         epoch=epoch,
         generator=torch.Generator(),
@@ -187,7 +187,7 @@ def test_at_the_boundary_and_the_origin_everything_is_finite_in_float32(model):
     batch = Batch(
         images=torch.arange(6).repeat(2),
         inputs=torch.arange(12),
-        outputs={"cosines": layer(leaf), "projections": leaf},
+        outputs={"scores": layer(leaf), "projections": leaf},
         labels=torch.tensor(LABELS * 2),
         epoch=5,
         generator=torch.Generator(),
@@ -210,7 +210,7 @@ def test_an_embedding_contains_the_norm_that_the_classifier_sees(model, tiny_enc
     embeddings = model.represent(features)
     assert embeddings.norm(dim=1).tolist() == pytest.approx([2.3] * 3)
     assert model.predict(embeddings / 2.3).tolist() == [0, 1, 1]
-    assert model(features)["cosines"].argmax(dim=1).tolist() == [0, 1, 1]
+    assert model(features)["scores"].argmax(dim=1).tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize(

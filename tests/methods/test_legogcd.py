@@ -25,7 +25,7 @@ def model(tiny_encoder):
 
 
 def batch_of(cosines, views=None, labels=LABELS, epoch=0):
-    outputs = {"cosines": cosines, "projections": views}
+    outputs = {"scores": cosines, "projections": views}
     images = torch.arange(len(cosines) // 2).repeat(2)
     return Batch(
         images=images,

@@ -32,8 +32,8 @@ def slow_step(features, weight, labels, partners, margin, scale=10.0):
     n_rows = len(features)
     known = []
     probabilities = []
-    paired = 0.0
-    classified = 0.0
+    pairwise = 0.0
+    supervised = 0.0
     for row in range(n_rows):
         feature = features[row] / features[row].norm()
         logits = torch.stack([scale * (feature @ center) / center.norm() for center in weight])
@@ -43,12 +43,12 @@ def slow_step(features, weight, labels, partners, margin, scale=10.0):
             known.append(row)
             others = sum(logits[k].exp() for k in range(len(weight)) if k != label)
             raised = (logits[label] + scale * margin).exp()
-            classified = classified - (raised / (raised + others)).log()
+            supervised = supervised - (raised / (raised + others)).log()
     for row in range(n_rows):
-        paired = paired - (probabilities[row] @ probabilities[partners[row]]).log()
+        pairwise = pairwise - (probabilities[row] @ probabilities[partners[row]]).log()
     mean = sum(probabilities) / n_rows
     entropy = -sum(share * share.log() for share in mean)
-    return classified / len(known) + paired / n_rows - entropy
+    return supervised / len(known) + pairwise / n_rows - entropy
 
 
 def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit):

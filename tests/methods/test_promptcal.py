@@ -70,7 +70,7 @@ def slow_features(tiny_vit, prompts):
     return tiny_vit.whole.layernorm(tokens[:, 0]), tiny_vit.whole.layernorm(read).mean(dim=1)
 
 
-def slow_pull(views, nodes, positives, negatives, temperature):
+def slow_contrast_of_positives(views, nodes, positives, negatives, temperature):
     """Return the contrastive loss of views against nodes: the mean, over views with positives, of
     -log of the softmax share of each positive among positives and negatives."""
     total = 0.0
@@ -187,15 +187,15 @@ def test_a_step_of_the_second_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit)
         other = [
             [j for j in known if labels[j] != labels[i]] if i in known else [] for i in range(12)
         ]
-        supervised = slow_pull(views, targets, same, other, 0.3)
+        supervised = slow_contrast_of_positives(views, targets, same, other, 0.3)
         features = F.normalize(rows, dim=1)
         nodes = torch.cat([F.normalize(their_rows, dim=1), memory[kind]])
         found = slow_graph(nodes, 12, 3)
         above = sorted(float(value) for value in found.flatten() if value > found.mean())
         positives = slow_positives(found, labels, float(np.quantile(above, 0.5)))
         negatives = [[j for j in others if j not in mine] for mine in positives]
-        pulled = slow_pull(features, nodes, positives, negatives, 0.3)
-        unsupervised = (1 - share) * slow_contrast(views, 0.5) + share * pulled
+        affinity = slow_contrast_of_positives(features, nodes, positives, negatives, 0.3)
+        unsupervised = (1 - share) * slow_contrast(views, 0.5) + share * affinity
         expected = expected + weight * (0.35 * supervised + 0.65 * unsupervised)
     tiny_vit.check(loss, expected)
     check_prompts(model, prompts)

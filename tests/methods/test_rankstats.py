@@ -53,12 +53,14 @@ def slow_step(features, weight, settings, weight_of_consistency, n_known=2):
         )
         for row in features
     ]
-    classified = 0.0
+    classification = 0.0
     n_labeled = 0
     for row, values in enumerate(logits):
         label = LABELS[row % n_images]
         if label >= 0:
-            classified = classified - (values[label].exp() / values[:n_known].exp().sum()).log()
+            classification = (
+                classification - (values[label].exp() / values[:n_known].exp().sum()).log()
+            )
             n_labeled += 1
     shares = [values.exp() / values.exp().sum() for values in logits]
     ranked = []
@@ -73,16 +75,15 @@ def slow_step(features, weight, settings, weight_of_consistency, n_known=2):
             agreement = shares[i] @ shares[n_images + j]
             pairs.append(-agreement.log() if ranked[i] == ranked[j] else -(1 - agreement).log())
             n_alike += ranked[i] == ranked[j]
-    consistent = 0.0
+    consistency = 0.0
     for image in range(n_images):
         one = logits[image]
         two = logits[n_images + image]
         known = one[:n_known].softmax(0) - two[:n_known].softmax(0)
         both = one.softmax(0) - two.softmax(0)
-        consistent = consistent + (known**2).mean() / n_images + (both**2).mean() / n_images
-    return classified / n_labeled + sum(pairs) / len(
-        pairs
-    ) + weight_of_consistency * consistent, n_alike
+        consistency = consistency + (known**2).mean() / n_images + (both**2).mean() / n_images
+    total = classification / n_labeled + sum(pairs) / len(pairs)
+    return total + weight_of_consistency * consistency, n_alike
 
 
 def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit):

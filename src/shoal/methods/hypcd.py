@@ -65,12 +65,12 @@ class HypCd(SimGcd):
         self.classifier = HyperbolicClassifier(dim, n_clusters, settings.curvature)
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Return clipped projections (b, D), and the outputs of the classifier (b, K) instead of
-        cosines."""
+        """Return clipped projections (b, D), and the classifier's scores (b, K), which are the
+        coordinates of a point in a ball."""
         features = self.encoder.tail(inputs)
         return {
             "projections": clip_rows(self.head.layers(features).float(), self.settings.clip),
-            "cosines": self.classifier(clip_rows(features.float(), self.settings.clip)),
+            "scores": self.classifier(clip_rows(features.float(), self.settings.clip)),
         }
 
     def contrastive_losses(self, batch: Batch) -> tuple[Tensor, Tensor]:

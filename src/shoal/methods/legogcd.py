@@ -57,7 +57,7 @@ class LegoGcd(SimGcd):
         """Return the loss and its terms."""
         settings = self.settings
         losses = super().loss(batch)
-        cosines = batch.gather(batch.outputs["cosines"])  # (2B, K)
+        cosines = batch.gather(batch.outputs["scores"])  # (2B, K)
         local = self.local_entropy(cosines, batch.labels)
         divergence = view_divergence(cosines / settings.student_temperature)
         weight = (1 - settings.loss.supervised_weight) * settings.divergence_weight
@@ -84,7 +84,7 @@ class LegoGcd(SimGcd):
     @torch.no_grad()
     def after_step(self, batch: Batch) -> None:
         """Move the class frequencies toward the mean prediction of the batch."""
-        mean = batch.gather(batch.outputs["cosines"].detach()).softmax(dim=1).mean(dim=0)
+        mean = batch.gather(batch.outputs["scores"].detach()).softmax(dim=1).mean(dim=0)
         self.frequencies.lerp_(mean, 1 - self.settings.frequency_momentum)
 
 

@@ -68,21 +68,21 @@ class SimGcd(ClassifierModel):
         self.head = Head(encoder.feature_dim, settings.head)
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Return projections (b, D) for the contrastive losses, and the classifier's cosine
-        similarities (b, K)."""
+        """Return projections (b, D) for the contrastive losses, and the classifier's scores (b, K),
+        which are cosines."""
         features = self.encoder.tail(inputs)
         return {
             "projections": self.head(features),
-            "cosines": self.classifier(unit(features.float())),
+            "scores": self.classifier(unit(features.float())),
         }
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss and its terms."""
         settings = self.settings
         weight = settings.loss.supervised_weight
-        cosines = batch.gather(batch.outputs["cosines"])  # (2B, K)
-        logits = cosines / settings.student_temperature
-        distillation = self.distillation_loss(cosines, logits, batch.epoch)
+        scores = batch.gather(batch.outputs["scores"])  # (2B, K)
+        logits = scores / settings.student_temperature
+        distillation = self.distillation_loss(scores, logits, batch.epoch)
         # log K is the maximum of the entropy, so this term is at least 0.
         mean_entropy = math.log(logits.shape[1]) - entropy_of_mean(logits.softmax(dim=1))
         classification = labeled_cross_entropy(logits, batch.labels)
@@ -103,12 +103,12 @@ class SimGcd(ClassifierModel):
         losses = gcd_losses(views, batch.labels, self.settings.loss)
         return losses["loss_contrastive"], losses["loss_supervised"]
 
-    def distillation_loss(self, cosines: Tensor, logits: Tensor, epoch: int) -> Tensor:
+    def distillation_loss(self, scores: Tensor, logits: Tensor, epoch: int) -> Tensor:
         """Return the cross-entropy between each view's prediction and the sharpened prediction for
         the other view, which is detached."""
         temperature = self.settings.teacher_temperature_at(epoch)
-        teacher = (cosines.detach() / temperature).softmax(dim=1)  # (2B, K)
-        return soft_cross_entropy(logits, teacher.roll(len(cosines) // 2, dims=0))
+        teacher = (scores.detach() / temperature).softmax(dim=1)  # (2B, K)
+        return soft_cross_entropy(logits, teacher.roll(len(scores) // 2, dims=0))
 
 
 METHOD = Method(
