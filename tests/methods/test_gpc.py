@@ -11,7 +11,7 @@ from shoal.clustering.matching import gcd_accuracy
 from shoal.encoders.head import HeadSettings
 from shoal.methods.clusters import Representation
 from shoal.methods.gpc import Gpc, GpcSettings, relative_widths
-from shoal.methods.registry import get_method
+from shoal.methods.registry import get_method, load_recipe, recipe_names
 from shoal.training.model import Epoch, TaskShape
 from shoal.training.train_settings import TrainSettings
 from slow_steps import contrast, supervise
@@ -50,16 +50,17 @@ def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit):
     found = model.loss(tiny_vit.batch(model, LABELS, epoch=1))
     features = tiny_vit.features()
     views = model.head(features)
-    pull = 0.0
+    prototype = 0.0
     for row, own in zip(features, CLUSTERS.repeat(2).tolist(), strict=True):
         feature = row / row.norm()
         powers = [
             (torch.dot(feature, model.prototypes[k]) / model.temperatures[k]).exp()
             for k in range(3)
         ]
-        pull = pull - (powers[own] / sum(powers)).log() / 12
-    expected = 0.65 * contrast(views, 1.0) + 0.35 * supervise(views, LABELS * 2, 0.07) + 0.7 * pull
-    assert found["loss_prototype"].item() == pytest.approx(pull.item(), rel=1e-4)
+        prototype = prototype - (powers[own] / sum(powers)).log() / 12
+    expected = 0.65 * contrast(views, 1.0) + 0.35 * supervise(views, LABELS * 2, 0.07)
+    expected = expected + 0.7 * prototype
+    assert found["loss_prototype"].item() == pytest.approx(prototype.item(), rel=1e-4)
     tiny_vit.check(found["loss"], expected)
 
 
@@ -123,6 +124,11 @@ def test_the_temperature_of_a_cluster_is_its_width_written_out():
     )
 
 
+def test_the_released_concentration_is_that_of_every_recipe():
+    for recipe in recipe_names("gpc"):
+        assert load_recipe(recipe, "gpc").concentration == 1.0
+
+
 def test_the_number_of_clusters_is_that_of_gaussians():
     points, _, labels = groups()
     learned = Representation(embeddings=points, embed=lambda pixels: points, n_clusters=17)
@@ -132,5 +138,7 @@ def test_the_number_of_clusters_is_that_of_gaussians():
     assert METHOD.cluster(learned, labels, near, 9).n_clusters == 9
     ranged = replace(near, inference=InferenceSettings(max_clusters=4))
     assert METHOD.cluster(learned, labels, ranged, None).n_clusters == 4
+    splitting = replace(near, concentration=1e300)  # every split that is proposed is accepted
+    assert METHOD.cluster(learned, labels, splitting, None).n_clusters > 6
     by_rule = replace(near, search_n_clusters=False)
     assert METHOD.cluster(learned, labels, by_rule, None).n_clusters == 17

@@ -106,11 +106,16 @@ def test_the_released_codes_settings_come_after_the_recipe_and_before_the_users(
     )
 
 
-@pytest.mark.parametrize(("snapshot", "share"), [("last", 0), ("best", 0.2)])
-def test_a_classifier_at_its_last_epoch_is_trained_on_all_labels(snapshot, share):
-    options = ReproduceOptions(changes={"simgcd.training.snapshot": snapshot})
-    assert cell_of("1", "SimGCD, K given", options=options).validation_share == share
-    assert cell_of("1", "CMS, K given", options=options).validation_share == 0.2
+def test_a_classifier_that_chooses_its_snapshot_by_validation_images_has_some():
+    options = ReproduceOptions(changes={"simgcd.training.snapshot": "best"})
+    assert cell_of("1", "SimGCD, K given", options=options).validation_share == 0.2
+    assert cell_of("2", "ORCA, K given").validation_share == 0.1, "as published"
+
+
+@pytest.mark.parametrize(("method", "is_trained_with_k"), [("GPC", True), ("CMS", False)])
+def test_gpc_alone_has_two_trainings_if_k_is_given_and_estimated(method, is_trained_with_k):
+    given, estimated = (cell_of("1", f"{method}, K {source}") for source in ("given", "estimated"))
+    assert (given.training_key != estimated.training_key) == is_trained_with_k
 
 
 def test_a_change_of_the_user_comes_before_that_of_the_row():
