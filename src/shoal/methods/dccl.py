@@ -171,4 +171,5 @@ METHOD = Method(
     title="DCCL",
     model=Dccl,
     cluster=cluster_by_kmeans,
+    protocols={"reference": {"n_neighbors": 14}},  # 15 with the image itself
 )
