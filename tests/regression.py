@@ -46,6 +46,8 @@ from pyarrow import parquet
 from safetensors.numpy import load_file
 
 import shoal
+from shoal.methods.registry import METHODS
+from shoal.methods.setting_changes import has_setting
 
 TIMES = {"started", "finished", "at", "classified_at"}
 PLACES = {"command", "device", "python", "platform", "packages", "by", "classified_by"}
@@ -340,14 +342,12 @@ def estimators(work: Work, folder: Path) -> None:
 HEAD = "--set head.width=24 --set head.dim=12"
 SMALL = "--epochs 1 --set training.batch_size=16"
 TINY = f"{HEAD} --set training.batch_size=16 --set inference.shift.n_neighbors=4"
-METHODS = {
-    **dict.fromkeys(("gcd", "dccl", "gpc", "simgcd"), HEAD),
-    "pim": f"{HEAD} --set fit_steps=10",
-    "promptcal": f"{HEAD} --set memory_size=64 --set n_negatives=16",
+SMALLER = {
+    "pim": "--set fit_steps=10",
+    "promptcal": "--set memory_size=64 --set n_negatives=16",
     "uno": "--set width=24 --set dim=12",
-    **dict.fromkeys(("orca", "rankstats"), ""),
 }
-"""What makes a method small; cms is in the other cases."""
+"""What makes a method small besides its head."""
 
 FORMATS = ("imagefolder", "hf", "csv", "spreadsheet", "labelstudio", "fiftyone", "projector")
 DISCOVER = "discover {photos} --out {case}/run"
@@ -358,8 +358,12 @@ COMMANDS: dict[str, list[str]] = {
     "trained-k": [f"{DISCOVER} {TINY} --epochs 2 --n-clusters 8 --result trained --seed 1"],
     "paper": [f"{DISCOVER} {TINY} --epochs 2 --protocol paper"],
     **{
-        method: [f"{DISCOVER} --method {method} --n-clusters 8 {SMALL} {changes}"]
-        for method, changes in METHODS.items()
+        method: [
+            f"{DISCOVER} --method {method} --n-clusters 8 {SMALL} {SMALLER.get(method, '')} "
+            f"{HEAD if has_setting(method, 'head.width') else ''}"
+        ]
+        for method in METHODS
+        if method not in ("cms", "agglomerative")  # cms is in the other cases
     },
     "agglomerative": [f"{DISCOVER} --method agglomerative --n-clusters 8"],
     "compare": [f"compare {{photos}} --methods cms,gcd {SMALL} {HEAD} --out {{case}}/run"],
