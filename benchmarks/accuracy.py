@@ -9,14 +9,15 @@ known classes and the labeled images; all other labels are used only for scoring
     Algorithm 1  the frozen encoder and mean shifts, as in the paper
     frozen       the frozen result of `shoal discover`: less variance within known classes,
                  must-links and the choice of a linkage
-    CMS          trained without the held-out labels, clustered by the trained embeddings alone
+    alone        trained without the held-out labels, clustered by the trained embeddings alone
     trained      the trained result, which blends frozen and trained embeddings, even if not used
     result       the result that `shoal discover` uses
 
---classes 10 samples ten classes for each seed, --recipe cpu trains as on a CPU, and --train trains
-even if held-out labels cannot show that it helps. Several
---workers share a GPU, each taking the next collection and seed; after --budget seconds none is
-started. Every finished row is written to --out immediately.
+--method legogcd trains another method than CMS; the trained result of one with a classifier is its
+predictions. --classes 10 samples ten classes for each seed, --recipe cpu trains as on a CPU, and
+--train trains even if held-out labels cannot show that it helps. Several --workers share a GPU,
+each taking the next collection and seed; after --budget seconds none is started. Every finished row
+is written to --out immediately.
 """
 
 import argparse
@@ -46,6 +47,7 @@ from shoal.discovery.discovery_job import discover_images
 from shoal.discovery.discovery_settings import CPU_RECIPE, GPU_RECIPE, choose_settings
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.trained.evaluation import Choice, Evaluation
+from shoal.methods.registry import DEFAULT_METHOD
 from shoal.runs import Run
 
 
@@ -102,13 +104,14 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
     collection = read_collection(root, named)
     n_clusters = int(truth.max()) + 1
     recipe = arguments.recipe
-    if recipe is None:
+    if recipe is None and arguments.method == DEFAULT_METHOD:
         recipe = CPU_RECIPE if device.type == "cpu" else GPU_RECIPE
     settings = choose_settings(
         n_clusters=n_clusters,
         seed=seed,
         epochs=arguments.epochs,
         recipe=recipe,
+        method=arguments.method,
         train=arguments.train,
     )
     trained_embeddings: list[torch.Tensor] = []  # of each evaluation
@@ -139,13 +142,13 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
         paper = replace(settings.method_settings.inference, must_link=False, try_average=False)
         embeddings = torch.tensor(np.array(run.array("frozen")), device=device)
         algorithm1 = infer(embeddings, labels, n_clusters, paper).labels
-        cms = algorithm1
+        alone = algorithm1
         if trained_embeddings:
-            cms = infer(trained_embeddings[-1], labels, n_clusters, paper).labels
+            alone = infer(trained_embeddings[-1], labels, n_clusters, paper).labels
         scores = {
             "Algorithm 1": score(algorithm1),
             "frozen": score(np.array([row.category_id for row in frozen.assignments])),
-            "CMS": score(cms),
+            "alone": score(alone),
             "trained": score(np.array([row.category_id for row in trained.assignments])),
             "result": score(np.array([row.category_id for row in run.assignments])),
         }
@@ -177,7 +180,7 @@ def work(arguments: argparse.Namespace) -> None:
 def table(out: Path) -> str:
     """Return a table of the finished rows, the mean of each collection, and the mean of these."""
     rows = [json.loads(file.read_text()) for file in sorted(out.glob("*.json"))]
-    names = ("Algorithm 1", "frozen", "CMS", "trained", "result")
+    names = ("Algorithm 1", "frozen", "alone", "trained", "result")
     heads = ["collection", "seed", *names, "held-out accuracy", "p < 0.05"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for row in rows:
@@ -213,7 +216,8 @@ def main() -> None:
     parser.add_argument("--labeled", type=float, default=0.5)
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--classes", type=int, help="sample this many classes for each seed")
-    parser.add_argument("--recipe", help="of the default method; by default that of the device")
+    parser.add_argument("--method", default=DEFAULT_METHOD)
+    parser.add_argument("--recipe", help="by default that of the device, if the method has one")
     parser.add_argument("--train", action="store_true", default=None, help="in any case")
     parser.add_argument("--device")
     parser.add_argument("--workers", type=int, default=1)
