@@ -6,7 +6,7 @@ Shapes: N images of the run, M new ones, D columns, K categories.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +34,7 @@ from shoal.data.readers.folders import (
     check_folder,
     list_folder,
 )
+from shoal.data.readers.layouts import is_list
 from shoal.data.readers.shards import is_shards
 from shoal.data.readers.tables import PATH_COLUMNS, as_table, is_frame, require_column
 from shoal.data.storage.addresses import absolute, as_address
@@ -215,7 +216,7 @@ class Assigner:
             names = [f"row-{i:06d}" for i in range(len(images))]
             return self.assign_embeddings(names, images), ()
         has_paths = False
-        if hasattr(images, "__len__") and not isinstance(images, Mapping):
+        if is_list(images):
             has_paths = len(images) > 0 and isinstance(next(iter(images)), str | os.PathLike)
         collection = read_collection(images, False, allow_missing=has_paths)
         paths = names = list(collection.names)

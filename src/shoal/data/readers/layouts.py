@@ -174,7 +174,7 @@ def _read_table(table: Table, labels: Labels, options: ReadOptions) -> Collectio
 
 def _read_list(source: Source, labels: Labels, options: ReadOptions) -> Collection:
     """Read a list of paths, or images in memory."""
-    if not hasattr(source, "__len__") or isinstance(source, Mapping | bytes):
+    if not is_list(source):
         raise UsageError(
             f"images: found {type(source).__name__}, expected a folder, a table, or a list of "
             "images or paths; or use --labeled and --unlabeled"
@@ -200,6 +200,12 @@ def _read_list(source: Source, labels: Labels, options: ReadOptions) -> Collecti
         images=source if isinstance(source, np.ndarray) else items,
         layout="images in memory",
     )
+
+
+def is_list(source: Source) -> bool:
+    """Return whether a source is a list or an array of images or paths."""
+    has_entries = hasattr(source, "__len__") and getattr(source, "shape", None) != ()
+    return has_entries and not isinstance(source, Mapping | bytes)
 
 
 def _read_files(
