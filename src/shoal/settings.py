@@ -6,6 +6,7 @@ The class of a field with the metadata of `named_by`, and its key in YAML, depen
 """
 
 import dataclasses
+import os
 import types
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -34,17 +35,19 @@ def named_by(other: str, classes: Callable[[], Mapping[str, type]]) -> dict[str,
     return {"named_by": other, "classes": classes}
 
 
-def load_settings(cls: type[Settings], file: Path | str) -> Settings:
+def load_settings(cls: type[Settings], file: str | os.PathLike[str]) -> Settings:
     """Read a YAML file, such as a run's config.yaml, into settings of class `cls`."""
     return from_dict(cls, read_yaml(file), where=str(file))
 
 
-def read_yaml(file: Path | str) -> Any:
+def read_yaml(file: str | os.PathLike[str]) -> Any:
     """Return the content of a YAML file; of an empty file, an empty mapping."""
     path = Path(file)
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
         raise UsageError(f"{path}: cannot be read as UTF-8 text ({error})") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
