@@ -24,6 +24,7 @@ ARGUMENTS = {
     "train": "train=True",
     "no-train": "train=False",
     "allow-missing": "allow_missing=True",
+    "whole-images": "whole_images=True",
     "set": "changes",
 }
 """Python's argument of each option; that of any other one has its name."""
@@ -112,7 +113,7 @@ def missing_package(package: str, what: str) -> MissingError:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of an error message: the nearest known names, then all of them."""
-    names = sorted(known)
+    names = sorted(known, key=lambda each: re.sub(r"\d+", lambda number: number[0].zfill(9), each))
     near = get_close_matches(name, names, n=2, cutoff=0.5)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ";"
     return f"{hint} known: {', '.join(names)}"
