@@ -34,7 +34,7 @@ def test_speed_is_measured_from_the_first_report_on_so_that_a_slow_start_does_no
         assert reported == []
         clock.now += 10
         update(20, 110)
-    assert reported == ["training: 20 of 110 steps, about 2 minutes left"]
+    assert reported == ["training: 20 of 110 steps, about 1.5 minutes left"]
 
 
 def test_a_machine_that_becomes_slower_is_noticed(clock) -> None:

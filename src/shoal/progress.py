@@ -31,6 +31,8 @@ def about(seconds: float) -> str:
         return "a few seconds"
     if seconds < 90:
         return f"about {round(seconds, -1):.0f} seconds"
+    if seconds < 600:
+        return f"about {round(seconds / 30) / 2:g} minutes"
     return f"about {seconds / 60:.0f} minutes"
 
 
@@ -40,8 +42,13 @@ def lines(
     unit: str,
     log: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
+    *,
+    after: float = 0.0,
 ) -> Iterator[Progress]:
-    """Log a line after a few seconds, and then about every minute; `unit` is a plural."""
+    """Log a line after a few seconds, and then about every minute; `unit` is a plural.
+
+    `after` are seconds of further work, which are added to the remaining time.
+    """
     from rich.progress import Progress as Bars
 
     bars = Bars(disable=True, get_time=clock, speed_estimate_period=RECENT_S)
@@ -56,7 +63,7 @@ def lines(
         # The first line waits until the speed is known.
         if clock() >= next_at and done < total and left is not None:
             counted = f"{done:,} of {total:,} {unit}".rstrip()
-            log(f"{what}: {counted}, {about(left)} left")
+            log(f"{what}: {counted}, {about(left + after)} left")
             next_at = clock() + LINE_S
 
     yield update
@@ -68,17 +75,18 @@ def show(
     unit: str,
     log: Callable[[str], None],
     *,
+    after: float = 0.0,
     has_bar: bool = True,
     has_color: bool = True,
 ) -> Iterator[Progress]:
-    """Draw a progress bar on stderr if that is a terminal and `has_bar`; otherwise log lines."""
+    """Draw a progress bar on stderr if that is a terminal and `has_bar`; otherwise log `lines`."""
     if not has_bar or sys.stderr is None or not sys.stderr.isatty():
         log(f"{what} …")
-        with lines(what, unit, log) as progress:
+        with lines(what, unit, log, after=after) as progress:
             yield progress
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bars
 
     with Bars(
@@ -86,10 +94,18 @@ def show(
         BarColumn(),
         MofNCompleteColumn(separator=" of "),
         TextColumn(unit),
-        TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[left]}"),
         console=Console(stderr=True, no_color=not has_color or None),
         transient=True,
         speed_estimate_period=RECENT_S,
     ) as bars:
-        task = bars.add_task(what, total=None)
-        yield lambda done, total: bars.update(task, completed=done, total=total)
+        bars.add_task(what, total=None, left="")
+        (task,) = bars.tasks
+
+        def update(done: int, total: int) -> None:
+            bars.update(task.id, completed=done, total=total)
+            left = task.time_remaining
+            if left is not None:
+                bars.update(task.id, left=f"{about(left + after)} left")
+
+        yield update

@@ -34,7 +34,7 @@ def die_in(bar, at):
     """Die when the progress bar `bar` reaches `at`, or when it starts if `at` is None."""
 
     @contextmanager
-    def show(what, outlook):
+    def show(what, unit, after):
         if what == bar and at is None:
             die()
         yield lambda done, total: die() if what == bar and at is not None and done >= at else None

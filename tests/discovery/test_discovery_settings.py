@@ -85,8 +85,8 @@ def test_result_better_holds_out_categories_despite_protocol_or_config(
     ("given", "words"),
     [
         ({"recipe": "cub", "config": "x.yaml"}, "found both"),
-        ({"n_cluster": 3}, "unknown setting 'n_cluster'; did you mean 'n_clusters'"),
-        ({"cms": 3}, "unknown setting 'cms'"),
+        ({"n_cluster": 3}, "unknown argument 'n_cluster'; did you mean 'n_clusters'"),
+        ({"cms": 3}, "unknown argument 'cms'"),
         ({"validation_share": 1.0}, "validation_share: found 1.0"),
         ({"pixel_size": 2}, "pixel_size: found 2, expected 8 to 4,096$"),
         ({"method": "cmss"}, "did you mean 'cms'"),

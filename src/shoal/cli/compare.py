@@ -1,5 +1,6 @@
 """`shoal compare`: rank methods on a folder of images by held-out labels."""
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,6 +96,7 @@ def compare(
     them, and ranks the methods and the frozen encoder by their accuracy on them. Ends with the
     command that runs the best method with all labels.
     """
+    began_at = time.monotonic()  # importing torch takes seconds
     from shoal.discovery.comparison.compare import prepare_comparison
     from shoal.discovery.comparison.comparison_settings import choose_comparison
     from shoal.discovery.job import ImageSource
@@ -134,6 +136,7 @@ def compare(
         force=force,
         command=command_line(),
         reporter=reporter(),
+        began_at=began_at,
     )
     do = _show_plan if dry_run else _run
     do(job, as_json=json)

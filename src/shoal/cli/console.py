@@ -95,13 +95,13 @@ def command_line() -> str:
     return shlex.join(["shoal", *sys.argv[1:]])
 
 
-def progress(what: str, unit: str = "") -> "AbstractContextManager[Progress]":
+def progress(what: str, unit: str = "", after: float = 0.0) -> "AbstractContextManager[Progress]":
     """Show progress on stderr: a bar with the remaining time, or a line about every minute."""
     from shoal.progress import show
 
     # With --verbose, lines would break the bars.
     has_bar = is_first_process() and not (verbosity.is_quiet or verbosity.is_verbose)
-    return show(what, unit, log, has_bar=has_bar, has_color=verbosity.has_color)
+    return show(what, unit, log, after=after, has_bar=has_bar, has_color=verbosity.has_color)
 
 
 def reporter() -> "Reporter":

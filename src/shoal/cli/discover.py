@@ -1,6 +1,7 @@
 """`shoal discover`: discover the categories in a folder of images."""
 
 import shlex
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,6 +105,7 @@ def discover(
     Without --labels, images in subfolders are labeled with the name of the subfolder, and images
     directly in the folder are unlabeled.
     """
+    began_at = time.monotonic()  # importing torch takes seconds
     from shoal.discovery.api import prepare
     from shoal.discovery.job import ImageSource
     from shoal.methods.setting_changes import read_changes
@@ -130,6 +132,7 @@ def discover(
         force=force,
         command=command_line(),
         reporter=reporter(),
+        began_at=began_at,
         method=method,
         recipe=recipe,
         config=config,

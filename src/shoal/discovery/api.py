@@ -1,7 +1,8 @@
 """The Python interface: `shoal.discover`, `shoal.load` and `shoal.refine`."""
 
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from shoal.device import AnyDevice, choose_device
 from shoal.discovery.discovered_run import DiscoveredRun
@@ -9,7 +10,9 @@ from shoal.discovery.discovery_job import DiscoveryJob
 from shoal.discovery.discovery_settings import (
     CPU_RECIPE,
     GPU_RECIPE,
+    DiscoverArguments,
     DiscoverySettings,
+    SettingArguments,
     choose_settings,
     with_device_recipe,
 )
@@ -66,7 +69,7 @@ def discover(
     force: bool = False,
     verbose: bool = True,
     reporter: Reporter | None = None,
-    **settings: Any,
+    **settings: Unpack[SettingArguments],
 ) -> DiscoveredRun:
     """Discover the categories in a partly labeled collection of images.
 
@@ -135,6 +138,7 @@ def discover(
     >>> run.report("report.html").name
     'report.html'
     """
+    began_at = time.monotonic()
     reporter = reporter or default_reporter(verbose=verbose)
     source = ImageSource(
         images=images,
@@ -157,6 +161,7 @@ def discover(
         resume=resume,
         force=force,
         reporter=reporter,
+        began_at=began_at,
         **settings,
     )
     run_job(job)
@@ -170,7 +175,7 @@ def refine(
     run: AnyPath | Run,
     images: Any = None,
     labels: Any = None,
-    **options: Any,
+    **options: Unpack[DiscoverArguments],
 ) -> DiscoveredRun:
     """Discover again with the decisions of a review, in a new run: runs/photos-2 after runs/photos.
 
@@ -223,7 +228,8 @@ def prepare(
     force: bool = False,
     command: str = "",
     reporter: Reporter,
-    **settings: Any,
+    began_at: float,
+    **settings: Unpack[SettingArguments],
 ) -> DiscoveryJob:
     """Read the images and choose the settings; the arguments are those of `discover`.
 
@@ -258,5 +264,6 @@ def prepare(
         force=force,
         command=command,
         reporter=reporter,
+        began_at=began_at,
         refinement=refinement,
     )

@@ -1,6 +1,7 @@
 """Discover the photographs that come with the package, and score the result: `shoal demo`."""
 
 import csv
+import time
 from pathlib import Path
 
 import shoal.data
@@ -50,6 +51,7 @@ def run_demo(
         device=device,
         force=True,
         reporter=reporter,
+        began_at=time.monotonic(),
     )
     run_job(job)
     run = DiscoveredRun(job.run.path)

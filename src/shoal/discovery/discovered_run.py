@@ -218,7 +218,15 @@ class DiscoveredRun(Run):
         """
         return evaluate(ReviewedRun.open(self.path), truth)
 
-    def export(self, to: str, out: AnyPath, **options: Any) -> Exported:
+    def export(
+        self,
+        to: str,
+        out: AnyPath,
+        *,
+        images: AnyPath | None = None,
+        copy: bool = False,
+        given_labels: str = "keep",
+    ) -> Exported:
         """Write the run for another program.
 
         Parameters
@@ -228,9 +236,12 @@ class DiscoveredRun(Run):
             or dendrogram.
         out
             The folder to write, empty or new.
-        **options
-            `images`: the folder of images that have moved; `copy=True` copies them instead of
-            linking them; `given_labels`: 'keep' (default) or 'predicted'.
+        images
+            The folder of the images, if they have moved.
+        copy
+            Copy images instead of linking them.
+        given_labels
+            'keep': labeled images keep their label; 'predicted': they get the category found.
 
         Returns
         -------
@@ -243,7 +254,14 @@ class DiscoveredRun(Run):
         >>> (exported.folder / "categories.csv").is_file()
         True
         """
-        return export_run(ReviewedRun.open(self.path), to, Path(out), **options)
+        return export_run(
+            ReviewedRun.open(self.path),
+            to,
+            Path(out),
+            images=images,
+            copy=copy,
+            given_labels=given_labels,
+        )
 
     @cached_property
     def review(self) -> Review:

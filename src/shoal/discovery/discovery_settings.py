@@ -1,16 +1,17 @@
 """The settings of `shoal discover`, and how flags, files and recipes are combined."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.n_clusters import read_n_clusters
-from shoal.device import check_seed
+from shoal.device import AnyDevice, check_seed
+from shoal.discovery.reporter import Reporter
 from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.encoders.vision import MAX_SIZE
-from shoal.errors import UsageError
+from shoal.errors import UsageError, did_you_mean
+from shoal.files import AnyPath
 from shoal.methods.method import MethodSettings, TrainedSettings
 from shoal.methods.protocols import follow_protocol
 from shoal.methods.registry import (
@@ -122,6 +123,55 @@ FIELDS = frozenset(each.name for each in fields(DiscoverySettings)) - {"method_s
 """The fields of `DiscoverySettings` itself."""
 
 
+class SharedArguments(TypedDict, total=False):
+    """The settings among the arguments of `compare`; None leaves a setting unchanged."""
+
+    n_clusters: int | str | Sequence[int] | None
+    encoder: str | None
+    epochs: int | None
+    seed: int | None
+    input_size: int | None
+    config: AnyPath | None
+    changes: Mapping[str, Any] | None
+    validation_share: float | None
+    hidden_share: float | None
+    must_link: bool | None
+    try_average: bool | None
+    split_mixtures: bool | None
+    pixel_size: int | None
+
+
+class SettingArguments(SharedArguments, total=False):
+    """The settings among the arguments of `discover`."""
+
+    method: str | None
+    train: bool | None
+    max_minutes: float | None
+    recipe: str | None
+    protocol: str | None
+    result: str | None
+
+
+class DiscoverArguments(SettingArguments, total=False):
+    """The arguments of `discover` that `refine` passes on, and their types."""
+
+    labeled: AnyPath | None
+    unlabeled: AnyPath | None
+    path_column: str | None
+    label_column: str | None
+    allow_missing: bool
+    boxes: Any
+    min_confidence: float | None
+    margin: float
+    whole_images: bool
+    out: AnyPath | None
+    device: AnyDevice
+    resume: bool
+    force: bool
+    verbose: bool
+    reporter: Reporter | None
+
+
 def with_device_recipe(arguments: Mapping[str, Any], recipe: str) -> dict[str, Any]:
     """Return the arguments of `choose_settings` with a recipe for a device, unless they choose the
     method's settings otherwise.
@@ -142,7 +192,7 @@ def with_device_recipe(arguments: Mapping[str, Any], recipe: str) -> dict[str, A
 def choose_settings(
     *,
     recipe: str | None = None,
-    config: Path | str | None = None,
+    config: AnyPath | None = None,
     method: str | None = None,
     encoder: str | None = None,
     epochs: int | None = None,
@@ -176,6 +226,11 @@ def choose_settings(
     if recipe is not None and config is not None:
         raise UsageError(
             "recipe and config: found both, expected one; a config already holds what a recipe sets"
+        )
+    for name in values.keys() - FIELDS:
+        raise UsageError(
+            f"unknown argument {name!r}{did_you_mean(name, DiscoverArguments.__annotations__)}; "
+            "any other setting is given as changes={'training.lr': 0.1}"
         )
     kept: dict[str, Any] = {}
     if config is None:

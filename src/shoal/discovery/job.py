@@ -127,7 +127,7 @@ class Job(ABC):
     stop: Callable[[], bool] = lambda: False
     """Whether training should stop now, see `stop_request`."""
     began_at: float = field(default_factory=time.monotonic)
-    """When the job was built, from which `max_minutes` count."""
+    """When the command or call began, from which `max_minutes` count."""
 
     @property
     def config(self) -> "DiscoverySettings | ComparisonSettings":

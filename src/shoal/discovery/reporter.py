@@ -15,8 +15,9 @@ from shoal.text import shown
 Listener = Callable[[str], None]
 """Takes a line of text."""
 
-ShowProgress = Callable[[str, str], AbstractContextManager[Progress]]
-"""Takes the name of a long step and the plural of what it counts; yields a progress callback."""
+ShowProgress = Callable[[str, str, float], AbstractContextManager[Progress]]
+"""Takes the name of a long step, the plural of what it counts, and the seconds of the steps that
+follow it, which belong to the remaining time; yields a progress callback."""
 
 log = logging.getLogger("shoal")
 
@@ -38,9 +39,9 @@ def _write_detail(text: str) -> None:
 
 
 @contextmanager
-def _log_progress(what: str, unit: str) -> Iterator[Progress]:
+def _log_progress(what: str, unit: str, after: float) -> Iterator[Progress]:
     log.debug("%s …", what)
-    with lines(what, unit, log.info) as progress:
+    with lines(what, unit, log.info, after=after) as progress:
         yield progress
 
 
@@ -56,8 +57,9 @@ class Reporter:
     report
         Takes a line.
     show
-        Takes the name of a long step and the plural of what it counts; returns a context manager
-        that yields a callback (done, total).
+        Takes the name of a long step, the plural of what it counts, and the seconds of the steps
+        that follow it (0 if unknown); returns a context manager that yields a callback (done,
+        total).
     detail
         Takes a line of detail, such as one per epoch.
 
@@ -75,9 +77,11 @@ class Reporter:
     show: ShowProgress = _log_progress
     detail: Listener = _write_detail
 
-    def progress(self, what: str, unit: str = "") -> AbstractContextManager[Progress]:
+    def progress(
+        self, what: str, unit: str = "", after: float = 0.0
+    ) -> AbstractContextManager[Progress]:
         """Return a context manager that yields a callback (done, total) for a long step."""
-        return self.show(what, unit)
+        return self.show(what, unit, after)
 
     def also_to(self, listener: Listener) -> "Reporter":
         """Return a reporter that also sends every line, detail and name of a step to `listener`."""
@@ -85,9 +89,9 @@ class Reporter:
         detail = _both(self.detail, listener)
 
         @contextmanager
-        def show_both(what: str, unit: str) -> Iterator[Progress]:
+        def show_both(what: str, unit: str, after: float) -> Iterator[Progress]:
             listener(f"{what} …")
-            with self.show(what, unit) as progress:
+            with self.show(what, unit, after) as progress:
                 yield progress
             if peak := peak_memory():
                 listener(f"{what}: peak memory {peak / 1e9:.2f} GB so far")
@@ -108,11 +112,14 @@ def default_reporter(*, verbose: bool) -> Reporter:
     def print_line(text: str) -> None:
         print(shown(name_arguments(text)), file=sys.stderr, flush=True)
 
-    return Reporter(print_line, lambda what, unit: show(what, unit, print_line))
+    def show_bar(what: str, unit: str, after: float) -> AbstractContextManager[Progress]:
+        return show(what, unit, print_line, after=after)
+
+    return Reporter(print_line, show_bar)
 
 
 @contextmanager
-def _show_nothing(what: str, unit: str) -> Iterator[Progress]:
+def _show_nothing(what: str, unit: str, after: float) -> Iterator[Progress]:
     yield lambda done, total: None
 
 

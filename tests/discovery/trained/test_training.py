@@ -39,7 +39,7 @@ def test_the_deadline_reserves_time_for_the_steps_after_training() -> None:
     now = time.monotonic()
     job = SimpleNamespace(began_at=now - 50)
     images = SimpleNamespace(ready_at=now - 10)
-    assert training_deadline(job, images, 2.0) == pytest.approx(now + 120 - 50 - 10, abs=1)
+    assert training_deadline(job, images, 2.0) == pytest.approx(now + 120 - 50 - 30, abs=1)
     assert training_deadline(job, images, None) == math.inf
 
 

@@ -2,9 +2,10 @@
 
 import os
 import shlex
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
@@ -13,6 +14,7 @@ from shoal.device import choose_device
 from shoal.discovery.comparison.comparison_job import ComparisonJob
 from shoal.discovery.comparison.comparison_result import Comparison
 from shoal.discovery.comparison.comparison_settings import ComparisonSettings, choose_comparison
+from shoal.discovery.discovery_settings import SharedArguments
 from shoal.discovery.job import ImageSource
 from shoal.discovery.reporter import Reporter, default_reporter
 from shoal.discovery.run_job import run_job
@@ -41,7 +43,7 @@ def compare(
     force: bool = False,
     verbose: bool = True,
     reporter: Reporter | None = None,
-    **settings: Any,
+    **settings: Unpack[SharedArguments],
 ) -> Comparison:
     """Compare methods on a partly labeled collection, by labels held out from all of them.
 
@@ -106,6 +108,7 @@ def compare(
     >>> comparison = shoal.compare("photos/", "labels.csv", methods="cms,gcd")  # doctest: +SKIP
     >>> comparison.best.method, comparison.best.ties, comparison.command  # doctest: +SKIP
     """
+    began_at = time.monotonic()
     reporter = reporter or default_reporter(verbose=verbose)
     source = ImageSource(
         images=images,
@@ -129,6 +132,7 @@ def compare(
         resume=resume,
         force=force,
         reporter=reporter,
+        began_at=began_at,
     )
     run_job(job)
     return Comparison.open(job.run.path)

@@ -26,7 +26,7 @@ from shoal.discovery.export.table_files import (
     write_notes,
 )
 from shoal.errors import UnknownName, UsageError
-from shoal.files import absolute_path, make_folder
+from shoal.files import AnyPath, absolute_path, make_folder
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
 
@@ -67,7 +67,7 @@ def export_run(
     format_name: str,
     out: Path | str,
     *,
-    images: Path | str | None = None,
+    images: AnyPath | None = None,
     copy: bool = False,
     given_labels: str = "keep",
 ) -> Exported:

@@ -26,7 +26,13 @@ from shoal.discovery.trained.held_out import (
     fit_batch,
     hold_out,
 )
-from shoal.discovery.trained.training import Training, stop_request, train, training_deadline
+from shoal.discovery.trained.training import (
+    Training,
+    stop_request,
+    time_after_training,
+    train,
+    training_deadline,
+)
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
@@ -96,7 +102,8 @@ def train_and_choose(job: Job, images: EmbeddedImages, frozen: Result) -> Result
             "Ctrl-C quits. --resume continues after either."
         )
         try:
-            learned = train(job, images, training, early_stopping=evaluation)
+            after = time_after_training(images)
+            learned = train(job, images, training, early_stopping=evaluation, after=after)
             images.trunk_outputs.free()
             if learned is None:
                 job.reporter.report(KEEPING_FROZEN)

@@ -66,12 +66,18 @@ def train(
     training: Training,
     *,
     early_stopping: EarlyStopping | None = None,
+    after: float = 0.0,
 ) -> Representation | None:
-    """Train in all processes; return None if it was stopped before an epoch was finished."""
+    """Train in all processes; return None if it was stopped before an epoch was finished.
+
+    `after` are seconds of the steps that follow, for messages about the remaining time.
+    """
     broadcast_flag(True, job.device)  # work for the other processes
     broadcast_object(training, job.device)
     try:
-        learned = represent(job, images.trunk_outputs, training, early_stopping=early_stopping)
+        learned = represent(
+            job, images.trunk_outputs, training, early_stopping=early_stopping, after=after
+        )
     except StopTraining:
         note_stopped(job, training, len(Run(training.folder).metrics))
         return None
@@ -90,11 +96,12 @@ def represent(
     training: Training,
     *,
     early_stopping: EarlyStopping | None = None,
+    after: float = 0.0,
 ) -> Representation:
     """Train in this process, on the trunk's tokens and views."""
     method = get_method(training.method)
     task = training.task(trunk_outputs.pixels)
-    with _bars(job.reporter) as progress:
+    with _bars(job.reporter, after) as progress:
 
         def count_views(done: int, total: int) -> None:
             progress("views", done, total)
@@ -116,7 +123,7 @@ def represent(
             folder=training.folder,
             resume=job.resume,
             progress=progress,
-            on_epoch=_epoch_listener(job, training),
+            on_epoch=_epoch_listener(job, training, after),
             stop=job.stop,
             early_stopping=early_stopping,
         )
@@ -132,16 +139,23 @@ def note_stopped(job: Job, training: Training, n_epochs: int) -> None:
     )
 
 
+def time_after_training(images: EmbeddedImages) -> float:
+    """Estimate the seconds for clustering, evaluating and writing the trained result.
+
+    Twice what they took for the frozen result, which was just made: a blend has more columns, and
+    two runs are written.
+    """
+    return 2 * (time.monotonic() - images.ready_at)
+
+
 def training_deadline(job: Job, images: EmbeddedImages, max_minutes: float | None) -> float:
     """Return when training must stop for the command to end after `max_minutes`; inf for None.
 
-    After training, results are clustered, evaluated and written. The time reserved for it is what
-    the same steps took for the frozen result.
+    More is reserved than for training that ends by itself: the last epoch is evaluated in addition.
     """
     if max_minutes is None:
         return float("inf")
-    reserved = time.monotonic() - images.ready_at
-    return job.began_at + 60 * max_minutes - reserved
+    return job.began_at + 60 * max_minutes - 1.5 * time_after_training(images)
 
 
 @contextmanager
@@ -175,23 +189,25 @@ def stop_request(deadline: float = float("inf")) -> Iterator[Callable[[], bool]]
 
 
 @contextmanager
-def _bars(reporter: Reporter) -> Iterator[OnProgress]:
-    """Yield a callback that shows a bar for views, and then one for steps."""
+def _bars(reporter: Reporter, after: float) -> Iterator[OnProgress]:
+    """Yield a callback that shows a bar for views, and then one for steps, whose remaining time
+    includes the seconds `after` training."""
     shown: dict[str, Progress] = {}
     with ExitStack() as bars:
 
         def update(unit: str, done: int, total: int) -> None:
             if unit not in shown:
                 bars.close()  # the bar of the previous unit
-                shown[unit] = bars.enter_context(reporter.progress(PHASES[unit], unit))
+                seconds = after if unit == "steps" else 0.0
+                shown[unit] = bars.enter_context(reporter.progress(PHASES[unit], unit, seconds))
             shown[unit](done, total)
 
         yield update
 
 
-def _epoch_listener(job: Job, training: Training) -> OnEpoch | None:
-    """Return a callback that logs the metrics of an epoch, and reports the time left after the
-    second one."""
+def _epoch_listener(job: Job, training: Training, after: float) -> OnEpoch | None:
+    """Return a callback that logs the metrics of an epoch, and after the second one reports the
+    time left, including the seconds `after` training."""
     if not is_main():
         return None
     n_epochs = training.settings.training.epochs
@@ -211,7 +227,7 @@ def _epoch_listener(job: Job, training: Training) -> OnEpoch | None:
         n_left = n_epochs - epoch
         # The first epoch is slower than the others: kernels are chosen and memory is allocated.
         if n_left > 0 and n_seen == 2:
-            left = about(n_left * row["seconds"])
+            left = about(n_left * row["seconds"] + after)
             job.reporter.report(f"At most {left} left for {count(n_left, 'more epoch')}.")
 
     return listen
