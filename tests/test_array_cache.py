@@ -17,6 +17,15 @@ def test_an_array_is_read_by_its_key_unless_its_file_is_damaged(tmp_path, monkey
     assert read_array("views", "key") is None
 
 
+def test_parts_of_an_array_are_read_by_their_numbers(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path))
+    for part in (1, 10):
+        write_array("views", "key", np.full(2, part), part)
+    assert read_array("views", "key") is None
+    assert read_array("views", "key", 1).tolist() == [1, 1]
+    assert read_array("views", "key", 10).tolist() == [10, 10]
+
+
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "file"))
     (tmp_path / "file").touch()

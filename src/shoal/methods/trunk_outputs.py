@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.array_cache import read_array, write_array
 from shoal.arrays import Ints
 from shoal.checksums import digest_rows
 from shoal.data.pixels.loading import Pixels
@@ -58,8 +57,7 @@ class TrunkOutputs:
         """
         key = trunk_key(settings)
         training = settings.training
-        n_pooled = training.views.pool
-        has_pool = with_pool and n_pooled is not None
+        has_pool = with_pool and training.views.pool is not None
         pool_key = ""
         views = np.empty(0, dtype=np.int64)
         if has_pool:
@@ -73,36 +71,30 @@ class TrunkOutputs:
             encoder = load_encoder(name, n_tail_blocks=n_tail_blocks, input_size=input_size)
             encoder = encoder.to(self.device)
             pixels = resident(self.pixels, self.device)
-        cache_key = None
+        n_views = n_local(len(views))
+        n_images = n_local(len(self.pixels)) if is_missing else 0
+        total = n_views + n_images
         if len(views):
             self.pools.pop(key, None)  # its memory is needed
+            cache_key = None
             # A GPU computes views faster than a disk reads them.
             if self.device.type == "cpu" and world_size() == 1 and isinstance(self.pixels, Pixels):
                 inputs = f"{self.pixels.checksum} {pool_key} {encoder.identity()} {encoder}"
                 cache_key = f"{inputs} {describe_device(self.device)} {environment()}"
-                tokens = read_array("views", cache_key)
-                if tokens is not None and n_pooled is not None:
-                    pool = ViewPool(torch.from_numpy(tokens), n_pooled, torch.from_numpy(views))
-                    self.pools[key] = (pool_key, pool)
-                    views = views[:0]
-        n_images = n_local(len(self.pixels)) if is_missing else 0
-        total = n_images + n_local(len(views))
-        if is_missing:
-            counted = count_after(progress, 0, total)
-            cached = cache_tokens(pixels, encoder, counted)
-            self.tokens[key] = cached.tokens
-        if len(views):
             pool = pool_views(
                 pixels,
                 encoder,
                 training.views,
                 generator=Sampler(task.training_labels, training).generator(POOL),
                 only=views,
-                progress=count_after(progress, n_images, total),
+                # Views come first, so that cached ones do not distort the time left.
+                progress=count_after(progress, 0, total),
+                cache_key=cache_key,
             )
             self.pools[key] = (pool_key, pool)
-            if cache_key is not None:
-                write_array("views", cache_key, pool.tokens.numpy())
+        if is_missing:
+            counted = count_after(progress, n_views, total)
+            self.tokens[key] = cache_tokens(pixels, encoder, counted).tokens
         return replace(
             task,
             tokens=TokenCache(self.tokens[key]),

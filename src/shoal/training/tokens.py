@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from shoal.array_cache import read_array, write_array
 from shoal.arrays import Ints
 from shoal.device import free_memory
 from shoal.distributed import gather_rows, shard, take_rows, world_size
@@ -27,7 +28,7 @@ from shoal.encoders.embed import (
 )
 from shoal.encoders.vision import Encoder
 from shoal.files import cache_folder, scratch_array, writing
-from shoal.progress import Progress
+from shoal.progress import Progress, count_after
 from shoal.training.sampling import choose_views
 from shoal.training.views import ViewSettings, make_views, sample_view_parameters
 
@@ -36,6 +37,9 @@ Represent = Callable[[Tensor], Tensor]
 
 TOKEN_BATCH = 256
 """Images or views that go through the trunk, or the tail, together."""
+
+CACHED_PARTS = 20
+"""The most parts in which a pool is cached; a killed run loses at most the last one."""
 
 IMAGE_BATCH = 128
 """Images that go through a whole network together, if it reads images."""
@@ -87,14 +91,11 @@ def cache_tokens(
     pixels: ImageRows, encoder: Encoder, progress: Progress | None = None
 ) -> TokenCache:
     """Return the trunk's tokens of the center crops of all images; each process holds a share."""
-    rows = shard(len(pixels))
 
     def images(start: int, stop: int) -> Tensor:
-        block = pixels[rows.start + start : rows.start + stop]
-        return center_images(to_device(block, encoder.device), encoder)
+        return center_images(to_device(pixels[start:stop], encoder.device), encoder)
 
-    n_rows = rows.stop - rows.start
-    return TokenCache(run_trunk(images, n_rows, encoder, progress))
+    return TokenCache(run_trunk(images, shard(len(pixels)), encoder, progress))
 
 
 class TokenCollector:
@@ -115,7 +116,7 @@ class TokenCollector:
 
 def run_trunk(
     images: Callable[[int, int], Tensor],
-    n_rows: int,
+    rows: slice,
     encoder: Encoder,
     progress: Progress | None,
 ) -> Tensor:
@@ -124,19 +125,45 @@ def run_trunk(
 
     `images` returns the normalized images of the rows from start to stop.
     """
+    n_rows = rows.stop - rows.start
     size = encoder.chunk_size(TOKEN_BATCH)
     stored: Tensor | None = None
     # Without rows, the trunk runs on an empty batch to determine the shape.
-    for start in range(0, n_rows, size) or range(1):
-        stop = min(start + size, n_rows)
+    for start in range(rows.start, rows.stop, size) or [rows.start]:
+        stop = min(start + size, rows.stop)
         batch = images(start, stop)
         with torch.inference_mode(), autocast(encoder.device):
             tokens = as_half(encoder.run_trunk(batch))
         if stored is None:
             stored = _allocate((n_rows, *tokens.shape[1:]), encoder.device)
-        stored[start:stop] = tokens
+        done = start - rows.start
+        stored[done : done + len(tokens)] = tokens
         if progress is not None and n_rows:
-            progress(stop, n_rows)
+            progress(done + len(tokens), n_rows)
+    assert stored is not None
+    return stored
+
+
+def _run_trunk_cached(
+    images: Callable[[int, int], Tensor],
+    n_rows: int,
+    encoder: Encoder,
+    progress: Progress | None,
+    cache_key: str,
+) -> Tensor:
+    """Run the trunk as `run_trunk` does, in parts that are cached as soon as they are computed."""
+    size = TOKEN_BATCH * math.ceil(n_rows / (TOKEN_BATCH * CACHED_PARTS))
+    stored: Tensor | None = None
+    for start in range(0, n_rows, size):
+        rows = slice(start, min(start + size, n_rows))
+        part = read_array("views", cache_key, start)
+        if part is None:
+            counted = count_after(progress, start, n_rows)
+            part = run_trunk(images, rows, encoder, counted).numpy()
+            write_array("views", cache_key, part, start)
+        if stored is None:
+            stored = _allocate((n_rows, *part.shape[1:]), encoder.device)
+        stored[rows] = torch.from_numpy(part)
     assert stored is not None
     return stored
 
@@ -217,25 +244,28 @@ def pool_views(
     generator: torch.Generator,
     only: Ints,
     progress: Progress | None = None,
+    cache_key: str | None = None,
 ) -> ViewPool:
     """Run the trunk over random views of the images and return its tokens; each process holds a
     share.
 
     `only` (U,) are the views that will be used, as sorted rows image · P + view; view parameters
-    are sampled for all views, so that they do not depend on it.
+    are sampled for all views, so that they do not depend on it. With a `cache_key`, for a single
+    process on a CPU, cached tokens are read and the others are cached.
     """
     n_pooled = settings.pool
     assert n_pooled is not None
     view_parameters = sample_view_parameters(len(pixels) * n_pooled, generator)  # (N * P, 7)
     made = torch.from_numpy(only)  # (U,)
-    mine = made[shard(len(made))]
-
     device = encoder.device
 
     def images(start: int, stop: int) -> Tensor:
-        views = mine[start:stop]
+        views = made[start:stop]
         source, rows = take(pixels, (views // n_pooled).to(device), device)
         return make_views(source, rows, view_parameters[views].to(device), encoder, settings)
 
-    tokens = run_trunk(images, len(mine), encoder, progress)
+    if cache_key is None:
+        tokens = run_trunk(images, shard(len(made)), encoder, progress)
+    else:
+        tokens = _run_trunk_cached(images, len(made), encoder, progress, cache_key)
     return ViewPool(tokens, n_pooled, made.to(device))

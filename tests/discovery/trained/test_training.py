@@ -13,6 +13,7 @@ import pytest
 from photo_runs import press_ctrl_c, run_on, stop
 from shoal.discovery.trained.training import stop_request, training_deadline
 from shoal.methods import trunk_outputs
+from shoal.training import tokens
 from shoal.training.views import ViewSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -73,21 +74,34 @@ def test_training_reuses_the_tokens_of_embedding(
         assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name
 
 
-def test_a_resumed_training_reads_the_cached_views(
+def test_a_training_killed_while_views_are_prepared_continues_with_the_cached_ones(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
+    """In parts of 8 views, of which the first run computes two."""
+    monkeypatch.setattr(tokens, "TOKEN_BATCH", 8)
     method = settings.method_settings
     training = replace(method.training, views=ViewSettings(pool=2))
     wanted = replace(settings, n_clusters=5, method_settings=replace(method, training=training))
-    whole = run_on(photos, tmp_path / "whole", wanted)
-    assert list((tmp_path / "cache" / "views").glob("*/*.npy"))
-    with monkeypatch.context() as patched:
-        patched.setattr("shoal.training.trainer.Trainer.run_epoch", stop)
-        with pytest.raises(KeyboardInterrupt):
-            run_on(photos, tmp_path / "resumed", wanted)
-    monkeypatch.setattr(
-        trunk_outputs, "pool_views", lambda *_, **__: pytest.fail("views made again")
-    )
+    prepared: list[int] = []
+    stop_at: list[int] = [8, 8, 8]
+    real = tokens.make_views
+
+    def make_views(images, rows, *others):
+        prepared.append(len(rows))
+        if prepared == stop_at:
+            raise KeyboardInterrupt
+        return real(images, rows, *others)
+
+    monkeypatch.setattr(tokens, "make_views", make_views)
+    with pytest.raises(KeyboardInterrupt):
+        run_on(photos, tmp_path / "resumed", wanted)
+    stop_at.clear()
+    prepared.clear()
     resumed = run_on(photos, tmp_path / "resumed", wanted, resume=True)
+    n_left = sum(prepared)
+    prepared.clear()
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "empty"))
+    whole = run_on(photos, tmp_path / "whole", wanted)
+    assert n_left == sum(prepared) - 16
     for name in ("assignments.csv", "model.safetensors", "embeddings.npy"):
         assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name
