@@ -37,6 +37,19 @@ def test_speed_is_measured_from_the_first_report_on_so_that_a_slow_start_does_no
     assert reported == ["training: 20 of 110 steps, about 1.5 minutes left"]
 
 
+def test_a_pause_and_the_work_that_follows_count(clock) -> None:
+    reported = []
+    with lines("training", "steps", reported.append, clock, after=30.0) as update:
+        for done in range(5):
+            update(done, 85)
+            clock.now += 1
+        clock.now += 5  # validation
+        update(4, 85)
+        assert reported == []
+        update(5, 85)
+    assert reported == ["training: 5 of 85 steps, about 3.5 minutes left"]  # 80 steps of 2.25 s
+
+
 def test_a_machine_that_becomes_slower_is_noticed(clock) -> None:
     reported = []
     with lines("training", "", reported.append, clock) as update:

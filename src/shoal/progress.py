@@ -58,10 +58,11 @@ def lines(
 
     def update(done: int, total: int) -> None:
         nonlocal next_at
+        is_further = done > task.completed  # the speed does not count a pause before that
         bars.update(task.id, completed=done, total=total)
         left = task.time_remaining
         # The first line waits until the speed is known.
-        if clock() >= next_at and done < total and left is not None:
+        if clock() >= next_at and is_further and done < total and left is not None:
             counted = f"{done:,} of {total:,} {unit}".rstrip()
             log(f"{what}: {counted}, {about(left + after)} left")
             next_at = clock() + LINE_S
