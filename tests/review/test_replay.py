@@ -57,6 +57,18 @@ def test_onto_the_same_answer_everything_fits(run: Run, tmp_path: Path) -> None:
     assert entries[0].at == before.state.actions[0].at
 
 
+def test_of_a_batch_what_fits_is_applied(run: Run, tmp_path: Path) -> None:
+    names_given = {2: "tern", 3: "skua"}
+    renames = [Action(kind="rename", category=c, name=name) for c, name in names_given.items()]
+    Review(run).act(lambda _: Action(kind="batch", actions=tuple(renames)), by="ann")
+    other = write_small(
+        tmp_path / "other", ids=(0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 1, 2), names=NAMES[:3]
+    )
+    entries, problems = replay_review(run.path, other, by="bob")
+    assert [(entry.kind, entry.by, entry.name) for entry in entries] == [("rename", "ann", "tern")]
+    assert problems == ["batch by ann (action 1): no category of this run matches skua"]
+
+
 def test_categories_are_found_again_and_the_word_of_a_person_holds(
     run: Run, tmp_path: Path
 ) -> None:

@@ -35,6 +35,18 @@ def decided(kind: str, category: int, *rows: int) -> Action:
     )
 
 
+def renamed(category: int, name: str) -> Action:
+    return Action(kind="rename", category=category, name=name)
+
+
+def merged(into: int, *others: int) -> Action:
+    return Action(kind="merge", category=into, categories=others)
+
+
+def batch(*actions: Action) -> Action:
+    return Action(kind="batch", actions=actions)
+
+
 def note(text: str, *rows: int, category: int = NO_CATEGORY) -> Action:
     group = Group(category=category, rows=np.array(rows, dtype=np.int64))
     return Action(kind="note", category=category, groups=(group,), text=text)
@@ -236,6 +248,25 @@ def test_an_action_chosen_on_an_old_view_is_refused_where_it_matters_and_only_th
     review.act(lambda _: Action(kind="rename", category=1, name="bittern"), by="bob", base=3)
 
 
+def test_a_batch_is_done_and_undone_as_one_action(run: Run, review: Review) -> None:
+    before = look(review.state)
+    review.act(lambda _: batch(renamed(0, "tern"), merged(2, 3)), by="ann")
+    after = look(review.state)
+    assert (review.state.seq, after["categories"]) == (1, {0: "tern", 1: "heron", 2: "novel-001"})
+    assert review.state.members(2).tolist() == [6, 7, 8, 9, 10, 11]
+    assert look(Review(run).state) == after
+    review.undo(by="ann")
+    assert look(review.state) == before
+    review.redo(by="ann")
+    assert look(review.state) == after
+    for refused in (batch(), batch(renamed(0, "a"), renamed(0, "b")), batch(renamed(0, "heron"))):
+        with pytest.raises(UsageError):
+            review.act(lambda _, action=refused: action, by="ann")
+    with pytest.raises(UsageError, match="changed this in the meantime"):
+        review.act(lambda _: batch(renamed(1, "egret"), renamed(2, "teal")), by="bob", base=2)
+    assert look(review.state) == after
+
+
 WHAT = st.tuples(
     st.sampled_from(KINDS),
     st.sampled_from(["ann", "bob"]),
@@ -267,6 +298,8 @@ def attempt(review: Review, what: tuple[str, str, list[int], int, int]) -> None:
         elif kind == "refuse":
             group = Group(category=a, rows=np.array(rows))
             review.act(lambda _: Action(kind=kind, category=a, groups=(group,)), by=by)
+        elif kind == "batch":
+            review.act(lambda _: batch(renamed(a, f"name {b}"), merged(b, rows[0])), by=by)
         elif kind == "note":
             review.act(lambda _: note(f"note {b}", *rows), by=by)
             review.act(lambda _: note(f"note {b}", category=a), by=by)

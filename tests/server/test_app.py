@@ -80,6 +80,7 @@ def test_every_kind_of_action(server: Served) -> None:
         ("merge", {"categories": [4], "into": 3}),
         ("split", {"category": 3, "parts": [{"images": [9, 10], "name": "skua"}]}),
         ("distinct", {"categories": [0, 1]}),
+        ("batch", {"actions": [{"action": "rename", "category": 2, "name": "teal"}]}),
         ("undo", {}),
         ("redo", {}),
         ("undo", {"of": 1}),
@@ -97,6 +98,15 @@ def test_every_kind_of_action(server: Served) -> None:
         "undo",
         "redo",
     ]
+
+
+@pytest.mark.parametrize("actions", ["rename", [0], [{}], [{"action": "undo", "of": 1}], []])
+def test_a_batch_of_anything_but_renames_and_merges_is_refused(
+    server: Served, actions: object
+) -> None:
+    status, answer = server.act("batch", actions=actions)
+    assert status == 409
+    assert answer["error"].startswith(("batch: ", "action: "))
 
 
 def test_what_somebody_else_changed_meanwhile_is_refused_and_told(server: Served) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from chromium import Page
 from digit_runs import write_synthetic
-from review_page import ask, rows, seen, text, wait_for
+from review_page import ask, rows, seen, state, text, wait_for
 from served import Served, served
 from shoal.report.tree_list import category_tree
 from shoal.review.reviewed_run import ReviewedRun
@@ -63,7 +63,7 @@ def test_a_branch_is_named_merged_and_shown_by_keys(opened: Opened, server: Serv
         ask(page, "r")
         page.type("wader")
         page.key("Enter")
-        wait_for(page, 4)
+        wait_for(page, 1)
         waders = [f"wader {n}" for n in range(1, 5)]
         page.wait(f"{NAMES}.filter((name) => name.startsWith('wader')).length === 4")
         assert page.run(NAMES)[4:] == waders
@@ -77,10 +77,45 @@ def test_a_branch_is_named_merged_and_shown_by_keys(opened: Opened, server: Serv
         ask(page, "j")
         assert "12 images will be one category." in text(page, "#dialog .muted:not(.side-of *)")
         page.key("Enter")
-        wait_for(page, 5)
+        wait_for(page, 2)
         page.wait(f"{NAMES}.length === 5")
         page.key("u")
-        wait_for(page, 6)
+        wait_for(page, 3)
+        page.wait(f"{NAMES}.length === 8")
+        page.key("u")
+        wait_for(page, 4)
+        page.wait(f"!{NAMES}.some((name) => name.startsWith('wader'))")
+        assert page.complaints() == []
+
+
+def test_the_cut_is_moved_up_to_a_branch_and_below_a_category(
+    opened: Opened, server: Served, run: Path
+) -> None:
+    """Known categories, which are as close to each other as the novel ones, stay apart."""
+    with opened(server) as page:
+        show_tree(page)
+        page.key("Home")  # the root
+        ask(page, "k")
+        assert "8 categories become 5." in text(page, "#dialog")
+        page.key("Enter")
+        wait_for(page, 1)
+        page.wait(f"{NAMES}.length === 5")
+        while page.run(f"{SELECTED}.hasAttribute('aria-expanded')") or "novel" not in text(
+            page, "[aria-selected=true]"
+        ):
+            page.key("ArrowDown")
+        seen(page)
+        ask(page, "s")
+        page.wait("!document.querySelector('#dialog [type=submit]').disabled")
+        page.key("Enter")
+        wait_for(page, 2)
+        page.wait(f"{NAMES}.length === 6")
+        sizes = sorted(len(state(run).state.members(c)) for c in state(run).state.categories)
+        assert sizes == [3, 3, 3, 3, 3, 9]
+        page.key("u")
+        wait_for(page, 3)
+        page.key("u")
+        wait_for(page, 4)
         page.wait(f"{NAMES}.length === 8")
         assert page.complaints() == []
 

@@ -19,6 +19,8 @@ first line, seq 0, describes the run. Images are given by path, categories by id
     distinct categories                      the two categories are different
     note     category, images, text          a note on images, with category -1, or on a category;
                                              empty text removes it, words such as #blurred are tags
+    batch    actions: [{action, …}]          renames or merges of different categories, which are
+                                             done and undone together
     undo     of                              takes back the action with that seq
     redo     of                              takes back its undo
 
@@ -65,12 +67,16 @@ FIELDS = {
     "split": ("category", "parts"),
     "distinct": ("categories",),
     "note": ("category", "images", "text"),
+    "batch": ("actions",),
     "undo": ("of",),
     "redo": ("of",),
 }
 """The fields of each kind of action, in the order in which they are written."""
 
 KINDS = tuple(FIELDS)
+
+BATCHED = ("rename", "merge")
+"""The kinds of actions of a batch."""
 
 FindRows = Callable[[Any], Ints]
 """Converts the images of a request or a line to rows."""
@@ -99,6 +105,8 @@ class Action:
     """The categories of merge (without the target) and distinct."""
     name: str = ""
     text: str = ""
+    actions: tuple["Action", ...] = ()
+    """The actions of a batch."""
     of: int = 0
     """The action that undo or redo refers to."""
     seq: int = 0
@@ -149,6 +157,14 @@ def composed(name: str) -> str:
 
 def line_of(action: Action, paths: Sequence[str]) -> dict[str, object]:
     """Return the line of an action in the log; `paths` are those of all images."""
+    line = {"seq": action.seq, "action": action.kind, "by": action.by, "at": action.at}
+    if action.window:
+        line["window"] = action.window
+    return line | _fields(action, paths)
+
+
+def _fields(action: Action, paths: Sequence[str]) -> dict[str, object]:
+    """Return the fields of an action that depend on its kind."""
     groups = [
         {"category": group.category, "images": [paths[row] for row in group.rows.tolist()]}
         for group in action.groups
@@ -166,22 +182,21 @@ def line_of(action: Action, paths: Sequence[str]) -> dict[str, object]:
         "groups": groups,
         "parts": parts,
         "images": groups[0]["images"] if groups else [],
+        "actions": [{"action": each.kind, **_fields(each, paths)} for each in action.actions],
     }
-    line = {"seq": action.seq, "action": action.kind, "by": action.by, "at": action.at}
-    if action.window:
-        line["window"] = action.window
-    line |= {name: fields[name] for name in FIELDS[action.kind]}
-    return line
+    return {name: fields[name] for name in FIELDS[action.kind]}
 
 
-def parse_action(kind: str, fields: Mapping[str, Any], find_rows: FindRows) -> Action:
+def parse_action(
+    kind: str, fields: Mapping[str, Any], find_rows: FindRows, kinds: Sequence[str] = KINDS
+) -> Action:
     """Return the action of a log line or of a request with the same fields.
 
     Raises UsageError for an unknown kind, name or image, and KeyError or TypeError if a field is
     missing or has the wrong type.
     """
-    if kind not in FIELDS:
-        raise UsageError(f"action: found {kind[:40]!r}, expected one of {', '.join(KINDS)}")
+    if kind not in kinds:
+        raise UsageError(f"action: found {kind[:40]!r}, expected one of {', '.join(kinds)}")
     found = {name: fields[name] for name in FIELDS[kind]}
     category = _whole(found.get("category", found.get("into", NO_CATEGORY)))
     groups = []
@@ -191,9 +206,13 @@ def parse_action(kind: str, fields: Mapping[str, Any], find_rows: FindRows) -> A
         name = checked_name(group["name"]) if kind == "split" else ""
         rows = find_rows(group["images"])
         groups.append(Group(category=_whole(group["category"]), rows=rows, name=name))
+    actions = [
+        parse_action(each["action"], each, find_rows, BATCHED) for each in found.get("actions", [])
+    ]
     return Action(
         kind=kind,
         groups=tuple(groups),
+        actions=tuple(actions),
         category=category,
         categories=tuple(map(_whole, found.get("categories", []))),
         name=checked_name(found["name"]) if "name" in found else "",

@@ -159,6 +159,21 @@ def _note(state: State, action: Action) -> Change:
     )
 
 
+def _batch(state: State, action: Action) -> Change:
+    """Return the changes of several actions as one."""
+    changes = [EFFECTS[each.kind](state, each) for each in action.actions]
+    records: dict[int, Record | None] = {}
+    for change in changes:
+        if not records.keys().isdisjoint(change.records):
+            raise UsageError("batch: expected actions on different categories")
+        records |= change.records
+    if not records:
+        raise UsageError("batch: expected at least one action")
+    rows = np.concatenate([change.rows for change in changes])
+    values = np.concatenate([change.values for change in changes], axis=1)
+    return Change(rows=rows, values=values, records=records)
+
+
 def _new(state: State, category: int, name: str, *, is_named: bool = True) -> Record:
     """Return the record of a new category; a very large id can only come from an edited log."""
     if category in state.records or not 0 <= category <= state.next_id + len(state):
@@ -219,6 +234,7 @@ EFFECTS: dict[str, Callable[[State, Action], Change]] = {
     "split": _split,
     "distinct": _mark_distinct,
     "note": _note,
+    "batch": _batch,
     "undo": _undo,
     "redo": _redo,
 }

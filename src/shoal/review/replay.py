@@ -139,7 +139,11 @@ def _actions_in_effect(
     for seq in undone:
         actions.pop(seq, None)
         problems.pop(seq, None)
-    return [*actions.values()], problems
+    in_effect: list[Action] = []
+    for action in actions.values():
+        single = action.actions or (action,)
+        in_effect += [replace(each, seq=action.seq, by=action.by, at=action.at) for each in single]
+    return in_effect, problems
 
 
 class Replay:

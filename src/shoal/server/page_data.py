@@ -136,22 +136,28 @@ def describe(state: State, action: Action) -> str:
     """Return a description of an action, such as 'move 2 images (gull)', with the current names of
     the categories."""
     rows, categories = _subject(state, action)
-    words = VERBS.get(action.kind, action.kind)
+    words = _verb(action)
     if action.of:
-        kind = state.action(action.of).kind
-        words += f" {VERBS.get(kind, kind)}"
+        words += f" {_verb(state.action(action.of))}"
     if len(rows):
         words += f" {count(len(rows), 'image')}"
     names = [_name(state, number) for number in categories]
     return f"{words} ({first_few(names, 3)})" if names else words
 
 
+def _verb(action: Action) -> str:
+    kind = action.actions[0].kind if action.actions else action.kind
+    return VERBS.get(kind, kind)
+
+
 def _subject(state: State, action: Action) -> tuple[Ints, list[int]]:
     """Return the images and the categories of an action, or of the one that it undoes or redoes."""
     if action.of:
         action = state.action(action.of)
-    groups = [group.category for group in action.groups]
-    numbers = dict.fromkeys([action.category, *action.categories, *groups])
+    numbers: dict[int, None] = {}
+    for each in action.actions or (action,):
+        groups = [group.category for group in each.groups]
+        numbers |= dict.fromkeys([each.category, *each.categories, *groups])
     return action.rows, [number for number in numbers if number != NO_CATEGORY]
 
 

@@ -87,22 +87,52 @@ export function askMerge(id, { other = null, into = other }, { suggest, turn }) 
   }, { wide: true, turn });
 }
 
+const isKnown = (id) => !data.store.categories.get(id).novel, isNamed = (id) => data.store.categories.get(id).named;
+
+// Some categories, the one first whose name they would keep: a known one, one that somebody named, the largest.
+export const inRank = (ids) => ids.toSorted((a, b) =>
+  isKnown(b) - isKnown(a) || isNamed(b) - isNamed(a) || data.sizeOf(b) - data.sizeOf(a));
+
+// Whether some of them are marked as different.
+const areSomeApart = (ids) => data.store.distinct.some((pair) => pair.every((id) => ids.includes(id)));
+
+// Whether they can be one category without a question: no two of them have names of their own, or are marked as different.
+export const canBeOne = (ids) => ids.filter((id) => isKnown(id) || isNamed(id)).length < 2 && !areSomeApart(ids);
+
 // Ask for the category that those of a branch are merged into; resolves to its id.
 export function askBranch(ids, { turn }) {
-  const { categories } = data.store, isKnown = (id) => !categories.get(id).novel, isNamed = (id) => categories.get(id).named;
-  const first = (a, b) => isKnown(b) - isKnown(a) || isNamed(b) - isNamed(a) || data.sizeOf(b) - data.sizeOf(a);
-  const ordered = ids.toSorted(first), size = ids.reduce((n, id) => n + data.sizeOf(id), 0);
+  const ordered = inRank(ids), size = ids.reduce((n, id) => n + data.sizeOf(id), 0);
   return ask(`Merge ${number(ids.length)} categories`, (form, done) => {
     const options = ordered.map((id) => make("option", { value: String(id), textContent: clamped(data.nameOf(id)) }));
     const stays = make("select", { ariaLabel: "Name to keep" }, ...options);
     const knownCount = ids.filter(isKnown).length, known = knownCount > 1 ? ` ${number(knownCount)} of them are known categories.` : "";
-    const areApart = ids.some((a) => ids.some((b) => data.areApart(a, b))) ? " Some are marked as different." : "";
+    const areApart = areSomeApart(ids) ? " Some are marked as different." : "";
     const note = make("p", { className: "muted", textContent: `${images(size)} will be one category.${known}${areApart}` });
     const merge = make("button", { type: "submit", className: "main", textContent: "Merge" });
     form.addEventListener("submit", () => done(Number(stays.value)));
     form.append(make("div", { className: "pair" }, ...ordered.slice(0, MOST_SIDES).map(sideOf)), note,
       make("div", { className: "tools" }, make("label", {}, "Name to keep ", stays), merge));
     return () => ids.every(data.isLiving) || done(null);
+  }, { wide: true, turn });
+}
+
+// Ask whether branches of the tree become one category each; resolves to true. The first category of each keeps its name.
+export function askCut(height, branches, { turn }) {
+  const n = data.living().filter(({ id }) => data.sizeOf(id)).length, left = branches.reduce((n, ids) => n - ids.length + 1, n);
+  return ask(`Cut the tree at ${height.toFixed(2)}`, (form, done) => {
+    const words = `${number(n)} categories become ${number(left)}. Those that are known, have been named or are marked as `
+      + "different stay apart.";
+    const shown = branches.slice(0, MOST_SIDES).map(([into, ...others]) => {
+      const title = `${clamped(data.nameOf(into))} ← ${others.map((id) => clamped(data.nameOf(id))).join(", ")}`;
+      const pictures = [into, ...others].flatMap((id) => data.typicalOf(id, 3)).slice(0, MOST_SIDES);
+      return make("section", { className: "part" }, make("p", { textContent: title }), strip(pictures, title));
+    });
+    const rest = branches.length - shown.length;
+    const more = make("p", { className: "muted", textContent: rest ? `and ${number(rest)} more branches` : "" });
+    const cut = make("button", { type: "submit", className: "main", textContent: "Cut" });
+    form.addEventListener("submit", () => done(true));
+    form.append(make("p", { className: "muted", textContent: words }), ...shown, more, make("div", { className: "tools" }, cut));
+    return () => branches.flat().every(data.isLiving) || done(null);
   }, { wide: true, turn });
 }
 
@@ -126,6 +156,7 @@ const KEYS = [
   ["2", "move the image in focus to its second choice"],
   ["r", "rename the category"],
   ["j", "merge (join) it with another"],
+  ["k", "in the tree: cut it as low as the selected branch"],
   ["s", "split it"],
   ["g", "grow it: accept or refuse candidates, most similar first"],
   ["l", "find images similar to the one in focus"],

@@ -14,7 +14,7 @@ const REPEATED = [...MOVES, "[", "]"];
 const AHEAD = [...REPEATED, "u", "U", "o", "Escape"];
 const DECIDING = ["c", "x", "f", "m", "n", "t", "2", "b"];
 const SECOND = ["2", "b"];
-const ASKING = ["m", "n", "t", "r", "j", "s", "g", "Enter"];
+const ASKING = ["m", "n", "t", "r", "j", "k", "s", "g", "Enter"];
 
 // Keys that act immediately, without waiting for the server or earlier presses.
 const AT_ONCE = {
@@ -29,7 +29,7 @@ const AT_ONCE = {
 export function makeKeys({ grid, view, verbs, press, screen }) {
   const keys = {
     c: verbs.confirm, x: verbs.reject, f: verbs.flag, m: verbs.move, n: verbs.create, r: verbs.rename, s: verbs.split,
-    j: verbs.merge, t: verbs.note, g: verbs.grow, u: verbs.undo, U: verbs.redo, a: verbs.all, o: verbs.order,
+    j: verbs.merge, k: verbs.cut, t: verbs.note, g: verbs.grow, u: verbs.undo, U: verbs.redo, a: verbs.all, o: verbs.order,
     l: () => verbs.similar(), 2: () => verbs.second(),
     "]": () => verbs.step(1), "[": () => verbs.step(-1),
     Escape() {

@@ -252,7 +252,11 @@ function drawVerbs(category, branch) {
     list.push(verb("Grow ", "g", verbs.grow), verb("Note ", "", verbs.noteCategory));
   }
   if (branch.length) list.push(button("Show images ", "Enter", openBranch));
-  if (!store.run.read_only && branch.length) list.push(verb("Rename ", "r", verbs.rename), verb("Merge ", "j", verbs.merge));
+  if (!store.run.read_only && branch.length) {
+    list.push(verb("Rename ", "r", verbs.rename), verb("Merge ", "j", verbs.merge));
+    if (branch.length > 1) list.push(verb("Cut here ", "k", verbs.cut));
+    else list.push(verb("Split ", "s", verbs.split));
+  }
   if (category) {
     list.push(button("On the map", "", (event) => visit(event, { kind: "map", focus: category.id })));
   }

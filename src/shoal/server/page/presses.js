@@ -26,7 +26,7 @@ export function keyOf({ key, code, shiftKey, ctrlKey, metaKey }) {
 }
 
 // Keys that change something. Where the review is open for reading only they are refused before they ask anything.
-const CHANGING = [..."cxfmnt2rjsguU"];
+const CHANGING = [..."cxfmnt2rjksguU"];
 export const READ_ONLY = "This review is read-only.";
 export function isRefused(key) {
   const isSo = store.run.read_only && CHANGING.includes(key);

@@ -5,8 +5,8 @@ import { awaited } from "/static/presses.js";
 import * as data from "/static/store.js";
 
 const ABOUT = "Similar categories are next to each other. The number of a branch is the mean cosine distance between its "
-  + "two parts. Select a branch to name, merge or show the categories below it; arrows move and fold, + and − show more "
-  + "and fewer branches.";
+  + "two parts. Select a branch to name, merge or show the categories below it, or to cut the tree that low, or a category "
+  + "to split it; arrows move and fold, + and − show more and fewer branches.";
 const FEW = "There is no tree of fewer than two categories with images.";
 const MOST_OPEN = 60, PICTURES = 4, LINES = 40;
 
@@ -39,6 +39,17 @@ const nodeOf = (key) => nodes.find((node) => node.key === key);
 
 // The categories of the selected node.
 export const chosenCategories = () => (nodeOf(chosen)?.ids ?? []).filter(data.isLiving);
+
+// The height of the selected node, and the branches that are as low as it and fit, the largest possible ones.
+export function cutHere(fits) {
+  const { height } = nodeOf(chosen), branches = [], stack = nodes.slice(-1);
+  while (stack.length) {
+    const node = stack.pop(), ids = node.ids.filter(data.isLiving);
+    if (node.height <= height && ids.length > 1 && fits(ids)) branches.push(ids);
+    else stack.push(...node.children);
+  }
+  return { height, branches };
+}
 
 function visible() {
   const found = [], stack = nodes.slice(-1);

@@ -1,7 +1,7 @@
 // The commands of the page: each asks what it needs, sends one action and shows the outcome.
 import { getJson, Refused } from "/static/api.js";
 import { describe, enlarge } from "/static/details.js";
-import { askBranch, askMerge, askName, askTarget } from "/static/dialogs.js";
+import { askBranch, askCut, askMerge, askName, askTarget, canBeOne, inRank } from "/static/dialogs.js";
 import { $, images, number, notify } from "/static/dom.js";
 import { remaining } from "/static/grid.js";
 import { askGrow } from "/static/grow.js";
@@ -9,7 +9,7 @@ import { awaited, base, looked, READ_ONLY } from "/static/presses.js";
 import { neighbor, nextOpen } from "/static/side.js";
 import { askSplit } from "/static/split.js";
 import * as data from "/static/store.js";
-import { chosenCategories } from "/static/tree.js";
+import { chosenCategories, cutHere } from "/static/tree.js";
 
 const { store } = data;
 const DONE = { confirm: "confirmed", reject: "rejected", flag: "flagged" };
@@ -270,10 +270,8 @@ export function makeVerbs({ grid, view, go, refine }) {
       };
       const name = await askName(() => `Name ${number(left.length)} categories`, { verb: "Name", hint, turn });
       if (!name || !(await turn)) return;
-      const names = namesFor(name);
-      for (const [at, id] of left.entries()) {
-        if (!(await does({ action: "rename", category: id, name: names[at] }, () => `${number(at + 1)} named ${name}`))) return;
-      }
+      const actions = namesFor(name).map((one, at) => ({ action: "rename", category: left[at], name: one }));
+      await does({ action: "batch", actions }, () => `${number(left.length)} categories named ${name}`);
     },
     // A note on the selected images, or on the one in focus.
     async note(turn = NOW) {
@@ -304,10 +302,19 @@ export function makeVerbs({ grid, view, go, refine }) {
       const categories = ids.filter((id) => id !== into);
       await does({ action: "merge", into, categories }, () => `${number(ids.length)} categories merged into ${data.nameOf(into)}`);
     },
+    // Cut the tree as low as the selected branch: branches that are as low become one category each.
+    async cut(turn = NOW) {
+      if (view.kind !== "tree" || current().length < 2) return;
+      const { height, branches } = cutHere(canBeOne), merged = branches.map(inRank);
+      if (!merged.length) return notify("All categories this low are known, named or marked as different: merge them (j).", true);
+      if (!(await askCut(height, merged, { turn })) || !(await turn)) return;
+      const actions = merged.map(([into, ...categories]) => ({ action: "merge", into, categories }));
+      await does({ action: "batch", actions }, () => `tree cut at ${height.toFixed(2)}`);
+    },
     async split(turn = NOW) {
-      if (view.kind !== "category") return;
-      if (data.sizeOf(view.id) < 2) return notify("A category with one image cannot be split.", true);
-      const id = view.id;
+      const [id, ...others] = current();
+      if (id === undefined || others.length) return;
+      if (data.sizeOf(id) < 2) return notify("A category with one image cannot be split.", true);
       const asks = (turn, last) => data.isLiving(id) && askSplit(id, turn, last);
       const split = await insist(turn, asks, ({ parts }) =>
         (parts.length ? does({ action: "split", category: id, parts }, () => `split into ${parts.length + 1}`) : true));
