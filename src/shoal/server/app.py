@@ -101,6 +101,7 @@ class PageHandlers:
             "run": self.about,
             "images": lambda params: page_data.images(self.review, self._rows(params)),
             "boxes": lambda params: self.originals.boxes(self._row(params.get("row"))),
+            "dates": lambda _: page_data.by_date(self.originals.dates),
             "similar": lambda params: search.similar(self._row(params.get("row"))),
             "near-duplicates": lambda _: search.near_duplicates(),
             "candidates": lambda params: search.candidates(self._category(params)),

@@ -202,5 +202,13 @@ def _image(state: State, row: int, names: dict[str, str]) -> dict[str, object]:
     }
 
 
+def by_date(dates: list[str]) -> dict[str, object]:
+    """Return the dates of all images, and their rows in both orders; those without a date come
+    last."""
+    dated = sorted((row for row, date in enumerate(dates) if date), key=dates.__getitem__)
+    undated = [row for row, date in enumerate(dates) if not date]
+    return {"dates": dates, "oldest": dated + undated, "newest": dated[::-1] + undated}
+
+
 def _round(value: float) -> float | None:
     return round(float(value), 3) if np.isfinite(value) else None

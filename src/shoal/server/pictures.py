@@ -8,7 +8,7 @@ import io
 import os
 import threading
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from shoal.boxes import split_file, split_name
@@ -71,6 +71,19 @@ class Originals:
         if not file.is_relative_to(self.root) or file == self.root:
             raise DataError("the path leads out of the collection")
         return file
+
+    @cached_property
+    def dates(self) -> list[str]:
+        """(N,) when each image was taken, see `date_of`; empty for one that is not a local file."""
+        return [self._date(row) for row in range(len(self.paths))]
+
+    def _date(self, row: int) -> str:
+        from shoal.data.pixels.decoding import date_of
+
+        try:
+            return date_of(split_file(str(self.file(row)))[0])
+        except DataError:
+            return ""
 
     def whole(self, row: int, *, is_around: bool) -> bytes:
         """Return an image with all of its pixels; one at a time and not cached, because it is

@@ -10,10 +10,11 @@ import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from shoal.boxes import split_file
 from shoal.data.storage.remote import Lost, is_stored, read_stored
@@ -39,6 +40,8 @@ decoded at a smaller scale if that is enough, and count at that scale unless the
 ORIENTATION_TAG = 0x0112
 SIDEWAYS = (5, 6, 7, 8)
 """Orientations that exchange width and height."""
+
+EXIF_DATE = "%Y:%m:%d %H:%M:%S"
 
 WHITE = (255, 255, 255, 255)
 BITS_12 = 4095
@@ -101,6 +104,17 @@ def image_size(file: str) -> tuple[int, int]:
         if orientation in SIDEWAYS:
             return height, width
         return width, height
+
+
+def date_of(file: str) -> str:
+    """Return when an image was taken by its EXIF data, or else when its file was modified, in local
+    time as 'YYYY-MM-DD HH:MM:SS'; empty if there is no file."""
+    with suppress(Exception), _open(file, None) as image:
+        exif = image.getexif().get_ifd(ExifTags.IFD.Exif)
+        return str(datetime.strptime(exif[ExifTags.Base.DateTimeOriginal], EXIF_DATE))
+    with suppress(OSError):
+        return str(datetime.fromtimestamp(int(os.stat(file).st_mtime)))  # noqa: PTH116
+    return ""
 
 
 @_explained()

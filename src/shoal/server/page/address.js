@@ -31,7 +31,7 @@ function filtersOf(words) {
   const share = (name, otherwise) => Math.min(1, Math.max(0, Number(words.get(name) ?? otherwise) || 0));
   const status = store.run.statuses.indexOf(words.get("status") ?? "-");
   return {
-    order: words.get("order") === "most" ? "most" : "least",
+    order: [...$("order").options].find(({ value }) => value === words.get("order"))?.value ?? "least",
     path: words.get("path") ?? "",
     status: status < 0 ? "" : status,
     low: share("low", 0),

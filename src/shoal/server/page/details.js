@@ -113,6 +113,7 @@ function facts(image, around = null) {
     ["Outlier score", digits(image.outlier)],
     ["Status", image.by ? `${image.status} by ${image.by}, ${moment(image.at)}` : image.status],
     ["Note", image.note],
+    ["Date", data.dateOf(image.row)],
     ["Rejected from", image.rejected.join(", ")],
     ["Other boxes", around ? othersIn(around, image.row) : ""],
     ["Path", image.path],

@@ -170,7 +170,7 @@ const KEYS = [
   ["+, -", "zoom the enlarged image, like scrolling or a double click (full resolution); "
     + "dragging and the arrows then move it, and Esc zooms out"],
   ["] and [", "next and previous category"],
-  ["o", "most or least typical first"],
+  ["o", "reverse the order of the images"],
   ["/", "find a category"],
   ["?", "this list"],
 ];

@@ -20,6 +20,7 @@ import { makeVerbs } from "/static/verbs.js";
 const { store } = data;
 const view = { kind: "all", id: -1, ids: [], order: "least", status: "", low: 0, high: 1, path: "", rows: null, found: null };
 const MARKS = ["", "✓", "✕", "→", "?"];
+const OWN_ORDER = ["uncertain", "labels", "similar", "duplicates", "lasso"]; // lists that can have no other
 const LISTS = ["all", "uncertain", "none", "labels", "duplicates"], PANELS = ["merges", "map", "tree"];
 
 const MOST_NAMED = 6; // categories above a branch
@@ -42,6 +43,7 @@ const grid = new Grid($("grid"), $("space"), $("box"), {
   status(row) {
     const status = store.status[row];
     const lines = view.kind === "category" || view.kind === "none" ? [] : captionOf(row);
+    if (isByDate()) lines.unshift(data.dateOf(row).slice(0, "YYYY-MM-DD HH:MM".length));
     return { word: store.run.statuses[status], mark: MARKS[status], isOff: data.isSuspicious(row), lines };
   },
   rest: async (rows, describeTile) => {
@@ -59,13 +61,17 @@ function captionOf(row) {
   return [name, `or ${expected === name ? data.nameOf(data.givenOf(row)) : expected}?`];
 }
 
+const isByDate = () => data.isByDate(view.order) && !OWN_ORDER.includes(view.kind);
+
 // Show another view. The old one stays until everything is loaded, including requested rows.
 let latest = 0;
 async function go(change, { replacesAddress = false, from = document.activeElement } = {}) {
   const request = ++latest, path = change.path ?? view.path;
   const asked = path ? data.withPath(path) : null;
   const searched = change.kind === "duplicates" && !change.rows ? data.withSimilarity("/api/near-duplicates") : change;
-  const [found, rows = null, similarity = null] = await awaited(Promise.all([asked, searched.rows, searched.similarity]));
+  const dates = data.isByDate(change.order ?? view.order) && data.withDates();
+  const answers = [asked, searched.rows, searched.similarity, dates];
+  const [found, rows = null, similarity = null] = await awaited(Promise.all(answers));
   if (request !== latest) return;
   Object.assign(view, { id: -1, row: -1, lasso: "", focus: -1 }, change, { found, rows, similarity });
   screen.changed();
@@ -136,9 +142,11 @@ function draw({ isSame = false, isOwn = false } = {}) {
   for (const row of rows) if (store.status[row] !== data.PREDICTED) decided++;
   const { reachable } = grid;
   const cut = rows.length >= reachable ? `, showing the first ${number(reachable)}; use the filters to see others` : "";
-  $("count").textContent = `${images(rows.length)}, ${number(decided)} decided${cut}`;
+  const undated = isByDate() ? rows.reduce((n, row) => n + Number(!data.dateOf(row)), 0) : 0;
+  const without = undated ? `, ${number(undated)} without a date` : "";
+  $("count").textContent = `${images(rows.length)}, ${number(decided)} decided${without}${cut}`;
   $("order").value = view.order;
-  $("order").disabled = $("order").hidden = ["uncertain", "labels", "similar", "duplicates", "lasso"].includes(view.kind);
+  $("order").disabled = $("order").hidden = OWN_ORDER.includes(view.kind);
   if (view.kind === "labels") $("facts").textContent = aboutLabels(rows);
   if (view.kind === "branch") $("facts").textContent = inBranch(view.ids);
   $("status").value = view.status === "" ? "" : String(view.status);

@@ -7,7 +7,7 @@ export const NONE = -1;
 export const store = {
   run: null, seq: 0, n: 0,
   theirs: 0, // the last action that was not done here
-  order: null, category: null, given: null, expected: null, status: null, confidence: null,
+  order: null, dated: null, category: null, given: null, expected: null, status: null, confidence: null,
   categories: new Map(), sizes: [], open: [], sure: [], typical: new Map(),
   changed: [], // images changed by the last response
   counts: [0, 0, 0, 0, 0], entries: [], undo: "", redo: "",
@@ -149,6 +149,18 @@ export function withSimilarity(path, words) {
   };
 }
 
+// When the images were taken, and their rows in both orders; requested once.
+let dated = null;
+export const isByDate = (order) => ["oldest", "newest"].includes(order);
+export const dateOf = (row) => store.dated?.dates[row] ?? "";
+export function withDates() {
+  dated ??= getJson("/api/dates").then((found) => (store.dated = found)).catch((error) => {
+    dated = null;
+    throw error;
+  });
+  return dated;
+}
+
 // Rows of a view, in the order it wants.
 export function rowsOf(view) {
   const { n, order, category, status, confidence } = store;
@@ -166,11 +178,12 @@ export function rowsOf(view) {
   };
   const branch = new Set(view.ids.map(current));
   const shows = tests[view.kind] ?? (() => true), isLeast = view.order === "least", id = view.id;
+  const places = isByDate(view.order) ? store.dated[view.order] : order;
   const isCategory = view.kind === "category";
   const rows = new Uint32Array(n);
   let length = 0;
   for (let place = 0; place < n; place++) {
-    const row = isLeast ? order[n - 1 - place] : order[place];
+    const row = isLeast ? places[n - 1 - place] : places[place];
     if (isCategory && category[row] !== id) continue;
     if (shows(row) && fits(row)) rows[length++] = row;
   }

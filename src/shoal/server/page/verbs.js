@@ -14,6 +14,7 @@ import { chosenCategories, cutHere } from "/static/tree.js";
 const { store } = data;
 const DONE = { confirm: "confirmed", reject: "rejected", flag: "flagged" };
 const WHERE = { confirm: "as", reject: "from", flag: "in" };
+const REVERSE = { least: "most", most: "least", oldest: "newest", newest: "oldest" };
 const STATUS = { confirm: data.CONFIRMED, flag: data.FLAGGED };
 const MOST_DESCRIBED = 200, MOST_RECENT = 6, MOST_NAMED = 3;
 const NOW = Promise.resolve(true); // the turn of what follows from a press that has its oldName
@@ -359,7 +360,7 @@ export function makeVerbs({ grid, view, go, refine }) {
     all: () => grid.select(grid.rows),
     none: () => grid.select([]),
     order() {
-      return $("order").disabled ? null : refine({ rows: null, order: view.order === "least" ? "most" : "least" });
+      return $("order").disabled ? null : refine({ rows: null, order: REVERSE[view.order] });
     },
   };
 
