@@ -60,11 +60,13 @@ def _refuse(state: State, action: Action) -> Change:
 
 def _rejected(state: State, action: Action) -> dict[int, frozenset[int]]:
     """Return by row the categories that each image is rejected from after reject or refuse."""
-    return {
-        row: state.rejected.get(row, frozenset()) | {group.category}
-        for group in action.groups
-        for row in group.rows.tolist()
-    }
+    rejected = {}
+    for group in action.groups:
+        alone = frozenset({group.category})  # one for all rows: making many takes long
+        for row in group.rows.tolist():
+            before = state.rejected.get(row)
+            rejected[row] = before | alone if before else alone
+    return rejected
 
 
 def _move(state: State, action: Action) -> Change:

@@ -83,13 +83,22 @@ def _merges(run: Run, n_leaves: int) -> Ints:
 
 def _induced(merges: Ints, rows: Ints, n_leaves: int) -> Ints:
     """Return (n - 1, 2) the merges of a tree restricted to some leaves."""
-    new_node = np.full(2 * n_leaves - 1, -1)  # the new number of each node; -1: no leaf of ours
-    new_node[rows] = np.arange(len(rows))
-    below = new_node.tolist()  # a list: single elements are read faster
+    root = n_leaves + len(merges) - 1
+    above = np.full(root + 1, root)  # the node above each
+    above[merges] = np.arange(n_leaves, root + 1)[:, None]
+    parents = above.tolist()  # a list: single elements are read faster
+    passed = {root}
+    for row in rows.tolist():
+        node = row
+        while node not in passed:
+            passed.add(node)
+            node = parents[node]
+    inner = np.array(sorted(node for node in passed if node >= n_leaves))
+    below = dict(zip(rows.tolist(), range(len(rows)), strict=True))  # the new number of each node
     pairs: list[tuple[int, int]] = []
-    for node, (a, b) in enumerate(merges.tolist(), start=n_leaves):
-        left = below[a]
-        right = below[b]
+    for node, (a, b) in zip(inner.tolist(), merges[inner - n_leaves].tolist(), strict=True):
+        left = below.get(a, -1)  # -1: above no leaf of ours
+        right = below.get(b, -1)
         if left >= 0 and right >= 0:
             below[node] = len(rows) + len(pairs)
             pairs.append((left, right))

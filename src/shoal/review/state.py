@@ -127,6 +127,13 @@ class State:
         return np.array([bool(label) for label in self.columns["label_given"]], dtype=bool)
 
     @cached_property
+    def _given_labels(self) -> tuple[list[str], Ints]:
+        """The distinct given labels, and (N,) which of them each image has."""
+        numbers: dict[str, int] = {}
+        given = [numbers.setdefault(label, len(numbers)) for label in self.columns["label_given"]]
+        return [*numbers], np.array(given, dtype=np.int64)
+
+    @cached_property
     def checksum(self) -> str:
         """A checksum of paths, categories and assignments as found by the run."""
         digest = hashlib.sha256(np.ascontiguousarray(self.category_ids, dtype="<i8").tobytes())
@@ -263,8 +270,8 @@ class State:
     def given_labels(self) -> Ints:
         """Return (N,) the current category of the label that each image was given; -1 for none."""
         named = self.current_by_name()
-        labels = self.columns["label_given"]
-        return np.array([named.get(name, NO_CATEGORY) for name in labels], dtype=np.int64)
+        labels, given = self._given_labels
+        return np.array([named.get(name, NO_CATEGORY) for name in labels], dtype=np.int64)[given]
 
     def commit(self, action: Action, change: Change) -> None:
         """Add an action with the change that `effects.prepare` returned for it."""

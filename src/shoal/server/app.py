@@ -294,9 +294,8 @@ def requested_action(state: State, request: Mapping[str, Any], who: str) -> Acti
 def _images(state: State, images: object) -> Ints:
     """Return the rows of a list of numbers."""
     n_images = len(state)
-    if not isinstance(images, list) or not all(
-        type(row) is int and 0 <= row < n_images for row in images
-    ):
+    is_valid = isinstance(images, list) and {int}.issuperset(map(type, images))
+    if not is_valid or min(images, default=0) < 0 or max(images, default=0) >= n_images:
         raise UsageError(f"images: expected numbers from 0 to {n_images - 1}")
     return np.array(images, dtype=np.int64)
 

@@ -13,7 +13,7 @@ from shoal.review.actions import STATUSES, Action
 from shoal.review.parts import proposed_split
 from shoal.review.review import Review
 from shoal.review.reviewed_run import current_names
-from shoal.review.state import Change, Record, State
+from shoal.review.state import Record, State
 from shoal.review.suspicious_labels import expected_labels
 from shoal.runs import NO_CATEGORY
 from shoal.text import shown
@@ -98,7 +98,10 @@ def changes(review: Review, since: int, by: str) -> dict[str, object]:
         since = max(0, since)
         last_actions = {"undo": state.last_done(by), "redo": state.last_undone(by)}
         later = state.changes[since:]
-        rows = np.unique(np.concatenate([Change().rows, *(change.rows for change in later)]))
+        is_changed = np.zeros(len(state), bool)
+        for change in later:
+            is_changed[change.rows] = True
+        rows = np.flatnonzero(is_changed)
         touched = {number for change in later for number in change.records}
         new_actions = state.actions[since:][-MAX_ENTRIES:]
         return {
