@@ -1,13 +1,16 @@
 """The page in Chromium, operated as by a reader."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from chromium import Browser, Page
+from shoal.boxes import Box, box_name
 from shoal.report.page import render_report
 from shoal.runs import Run
+from small_runs import write_small
 
 pytestmark = pytest.mark.browser
 
@@ -120,6 +123,21 @@ def test_an_image_opens_large_with_what_is_known_of_it_and_arrow_keys_turn_pages
     page.key("Escape")
     assert not page.run("viewer.open")
     assert page.run("document.activeElement.matches('.tile')")  # the focus returns to the image
+
+
+def test_the_original_of_a_box_is_its_image(browser: Browser, tmp_path: Path) -> None:
+    run = write_small(tmp_path / "run")
+    run.note(root=str(tmp_path))
+    boxes = [Box(10 * row, 5, 8, 6) for row in range(12)]
+    rows = zip(run.assignments, boxes, strict=True)
+    run.write_assignments([replace(row, path=box_name("a #1.png", box)) for row, box in rows])
+    file = tmp_path / "report.html"
+    file.write_text(render_report(run), encoding="utf-8")
+    with browser.open(file) as page:
+        page.click("button.tile")
+        link = page.run("document.getElementById('viewer-open').href")
+        assert link == (tmp_path / "a #1.png").as_uri()
+        assert page.complaints() == []
 
 
 def test_the_map_shows_the_image_under_the_mouse_in_both_panels(

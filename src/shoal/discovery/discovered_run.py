@@ -21,7 +21,7 @@ from shoal.files import AnyPath
 from shoal.report.figures import map_pca, map_tsne
 from shoal.report.map import cached_layouts, tsne_layouts
 from shoal.report.notebook import run_html
-from shoal.report.tree_list import category_tree
+from shoal.report.tree_list import categories_in_tree, category_tree
 from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun
@@ -56,7 +56,7 @@ class DiscoveredRun(Run):
     @property
     def categories(self) -> list[Category]:
         """A row per category, known ones first, with the decisions of the review."""
-        return ReviewedRun(self.path).categories
+        return categories_in_tree(ReviewedRun(self.path))
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: the summary, and pictures of each category."""

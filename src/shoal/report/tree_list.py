@@ -1,6 +1,7 @@
 """The tree of categories as a nested list, which opens and closes without a script."""
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from shoal.clustering.category_tree import CategoryTree
 from shoal.report.not_in_run import NotInRun
@@ -33,6 +34,16 @@ def category_tree(run: ReviewedRun) -> CategoryTree:
         [run.members[row.category_id] for row in with_images],
         run.vectors("embeddings"),
     )
+
+
+def categories_in_tree(run: ReviewedRun) -> list[Category]:
+    """Return the categories of a run, with their parents in the tree after its review."""
+    if run.review is None:
+        return run.categories
+    parents = {}
+    with suppress(NotInRun):
+        parents = category_tree(run).parent_names
+    return [replace(row, parent=parents.get(row.category, "")) for row in run.categories]
 
 
 def tree_list(run: ReviewedRun) -> list[Node]:

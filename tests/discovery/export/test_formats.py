@@ -322,6 +322,16 @@ def test_the_tree_is_exported_as_newick_and_as_pictures(run: Run, tmp_path: Path
     assert files == ["dendrogram.png", "dendrogram.svg"]
 
 
+def test_after_a_merge_parents_are_those_of_the_new_tree(run: Run, tmp_path: Path) -> None:
+    Review(run).act(verbs.merge, [row.category for row in run.categories[:2]])
+    export_run(run, "csv", tmp_path / "csv")
+    tree = category_tree(ReviewedRun.of(run))
+    with (tmp_path / "csv" / "categories.csv").open(encoding="utf-8", newline="") as file:
+        parents = {row["category"]: row["parent"] for row in csv.DictReader(file)}
+    assert parents == tree.parent_names
+    assert set(parents.values()) <= {*tree.node_names}
+
+
 def test_invalid_exports_are_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="huggingface"):
         export_run(run, "huggingface", tmp_path / "out")

@@ -27,6 +27,7 @@ from shoal.discovery.export.table_files import (
 )
 from shoal.errors import UnknownName, UsageError
 from shoal.files import AnyPath, absolute_path, make_folder
+from shoal.report.tree_list import categories_in_tree
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
 
@@ -101,7 +102,7 @@ def export_run(
     job = ExportJob(
         run=reviewed,
         rows=reviewed.assignments,
-        categories=reviewed.categories,
+        categories=categories_in_tree(reviewed),
         root=root,
         out=target,
         copy=copy,

@@ -34,7 +34,8 @@ function showViewed() {
   $("viewer-next").disabled = viewedAt === viewed.length - 1;
   const link = $("viewer-open");
   link.hidden = !images.root;
-  if (images.root) link.href = `${images.root}/${found.path.split("/").map(encodeURIComponent).join("/")}`;
+  const [file] = found.path.split(/#xywh=[\d,]+$/); // the image of a box
+  if (images.root) link.href = `${images.root}/${file.split("/").map(encodeURIComponent).join("/")}`;
 }
 
 function compared(found) {
