@@ -109,7 +109,9 @@ def test_every_format_gives_the_same_boxes(root: Path, tmp_path: Path) -> None:
 def test_boxes_below_the_confidence_are_left_out(root: Path, tmp_path: Path) -> None:
     unsure = "a.png#xywh=50,25,10,5"
     file = write_json(tmp_path / "d.json", megadetector())
-    assert read(root, file).names == (A, B)
+    found = read(root, file)
+    assert found.names == (A, B)
+    assert any(note.endswith(": 1 animal, 1 person") for note in found.notes)
     assert read(root, file, min_confidence=0.1).names == (A, unsure, B)
     assert read(root, file, min_confidence=0.95).names == (B,)
     metadata = {"typical_detection_threshold": 0.1}
@@ -209,6 +211,7 @@ def test_a_box_with_two_labels_is_refused_and_a_repeated_one_counted(
         ("b.json", "[" * 100_000, "b.json"),
         ("b.json", '{"images": [{"detections": [{"bbox": [0, 0, 1, 1]}]}]}', "b.json, image 0"),
         ("b.json", '{"images": [3]}', "b.json, image 0"),
+        ("b.json", '{"images": [], "detection_categories": [1]}', "b.json"),
         ("b.json", json.dumps(coco(annotations=3)), "b.json"),
         ("b.json", json.dumps(coco(categories=3)), "b.json"),
         (
