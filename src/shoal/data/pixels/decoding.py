@@ -221,7 +221,8 @@ def _square(image: Image.Image, size: int) -> Image.Image:
 def _upright(image: Image.Image) -> Image.Image:
     """Apply the EXIF orientation, which is removed."""
     with suppress(Exception):  # a broken EXIF block does not make the image unreadable
-        return ImageOps.exif_transpose(image)
+        if image.getexif().get(ORIENTATION_TAG, 1) != 1:  # otherwise Pillow copies the image
+            return ImageOps.exif_transpose(image)
     return image
 
 

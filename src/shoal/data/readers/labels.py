@@ -4,6 +4,7 @@ import os
 import posixpath
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path, PurePath
 
@@ -141,8 +142,8 @@ def image_finder(names: Sequence[str], root: PurePath, folder: PurePath | None) 
     }
     bases = [path.as_posix() for path in (folder, root, Path.cwd()) if path is not None]
 
-    def find(cell: object, location: str) -> str | None:
-        path = as_path(cell, location)
+    @lru_cache(maxsize=1)  # the boxes of an image follow each other
+    def spellings(path: str) -> list[str]:
         inside = []
         for spelling in dict.fromkeys((path, path.replace("\\", "/"))):
             # Strings: a Path per row would take longer than everything else.
@@ -151,6 +152,11 @@ def image_finder(names: Sequence[str], root: PurePath, folder: PurePath | None) 
                 inside += [
                     file.removeprefix(prefix) for prefix in prefixes if file.startswith(prefix)
                 ]
+        return inside
+
+    def find(cell: object, location: str) -> str | None:
+        path = as_path(cell, location)
+        inside = spellings(path)
         if not inside:
             raise DataError(f"{location}: {path!r} leads out of {root}; give paths inside it")
         return find_name(inside)
