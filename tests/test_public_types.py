@@ -26,7 +26,7 @@ name: str = run.categories[0].category
 run.n_cluster  # wrong
 shoal.discover_all("photos")  # wrong
 text: str = run.n_clusters  # wrong
-shoal.discover("photos", forse=True)  # wrong
+shoal.discover("photos", forced=True)  # wrong
 shoal.discover("photos", epochs="12")  # wrong
 shoal.refine(run=run, n_clusters=40, out="better", changes={"training.lr": 0.1})
 shoal.refine(run, reviev="runs/photos")  # wrong

@@ -294,9 +294,12 @@ def requested_action(state: State, request: Mapping[str, Any], who: str) -> Acti
 def _images(state: State, images: object) -> Ints:
     """Return the rows of a list of numbers."""
     n_images = len(state)
-    is_valid = isinstance(images, list) and {int}.issuperset(map(type, images))
-    if not is_valid or min(images, default=0) < 0 or max(images, default=0) >= n_images:
-        raise UsageError(f"images: expected numbers from 0 to {n_images - 1}")
+    error = UsageError(f"images: expected numbers from 0 to {n_images - 1}")
+    # Types are compared as True is an instance of int.
+    if not isinstance(images, list) or not {int}.issuperset(map(type, images)):
+        raise error
+    if min(images, default=0) < 0 or max(images, default=0) >= n_images:
+        raise error
     return np.array(images, dtype=np.int64)
 
 
