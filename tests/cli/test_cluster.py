@@ -43,8 +43,9 @@ def test_five_bundles_are_found_with_three_known(file: Path, points, tmp_path: P
     assert "note: the number of categories is estimated from 3 known categories" in run.stderr
     summary, path = run.stdout.splitlines()
     assert summary == (
-        "Found 5 categories (80 % interval 5–6): 3 known, 2 novel. 0 images are uncertain. There "
-        "are too few labels to calibrate confidence, so it is at most 0.95."
+        "Found 5 categories (80 % interval 5–6): 3 known, 2 novel. 0 images are uncertain. "
+        "Confidence could not be calibrated from the labels, so for unlabeled images it is at "
+        "most 0.95."
     )
     found = Run.open(path)
     assert found.n_clusters == 5

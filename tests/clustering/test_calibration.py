@@ -116,9 +116,9 @@ def test_with_few_labels_nothing_is_calibrated_and_confidence_is_the_share(task:
 
 def test_labels_that_training_saw_are_no_evidence(task: Task) -> None:
     labeled = np.flatnonzero(task.labels >= 0)
-    few = task.calibrate(unseen=labeled[::4])
+    few = task.calibrate(held_out=labeled[::4])
     assert few.labeled.n_images.sum() < 0.5 * task.calibrate().labeled.n_images.sum()
-    assert task.calibrate(unseen=np.zeros(0, dtype=np.int64)).label_rate is None
+    assert task.calibrate(held_out=np.zeros(0, dtype=np.int64)).label_rate is None
 
 
 def test_what_was_written_is_read_back(task: Task) -> None:

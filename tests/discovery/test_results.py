@@ -86,11 +86,11 @@ def test_every_category_has_a_row_with_its_most_typical_images(
     assert np.isnan(rows[0].nearest_known_similarity)
 
 
-def test_with_few_unseen_labels_confidence_is_calibrated_on_the_frozen_result(
+def test_with_few_held_out_labels_confidence_is_calibrated_on_the_frozen_result(
     tmp_path: Path,
 ) -> None:
-    """Digits, five of ten known: ten unseen labels are too few to calibrate, so the calibration of
-    the frozen result is used."""
+    """Digits, five of ten known: ten held-out labels are too few to calibrate, so the calibration
+    of the frozen result is used."""
     images, digits = load_digits(return_X_y=True)
     images = images[:600]
     digits = digits[:600]
@@ -109,8 +109,8 @@ def test_with_few_unseen_labels_confidence_is_calibrated_on_the_frozen_result(
         list(range(8)),
     )
     few = np.flatnonzero(given >= 0)[:10]
-    alone = name_categories(*about, unseen=few)
-    carried = name_categories(*about, unseen=few, fallback=first.calibration)
+    alone = name_categories(*about, held_out=few)
+    carried = name_categories(*about, held_out=few, fallback=first.calibration)
     assert first.calibration is not None
     assert carried.calibration is not None
     assert (first.calibration.is_from_frozen, carried.calibration.is_from_frozen) == (False, True)

@@ -64,8 +64,8 @@ def compare(
     repeats: Annotated[
         int,
         typer.Option(
-            help="Number of times to hold out different labels and train; more make the ranks more "
-            "reliable."
+            help="Number of times to hold out different labels and train; more make the ranking "
+            "more reliable."
         ),
     ] = 1,
     input_size: InputSize = None,
@@ -92,9 +92,9 @@ def compare(
     """Compare methods on your images, e.g. `shoal compare photos/ --labels labels.csv --methods
     cms,simgcd,gcd`.
 
-    Holds out some labels, of single images and of whole categories, trains every method without
-    them, and ranks the methods and the frozen encoder by their accuracy on them. Ends with the
-    command that runs the best method with all labels.
+    Holds out some labels, of individual images and of whole categories, trains every method without
+    them, and ranks the methods and the frozen encoder by their accuracy on them. Ends by printing
+    the command that runs the best method with all labels.
     """
     began_at = time.monotonic()  # importing torch takes seconds
     from shoal.discovery.comparison.compare import prepare_comparison

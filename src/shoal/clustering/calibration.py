@@ -12,7 +12,7 @@ images of other classes. In a novel category, the confidence of an image is the 
 category that is of the image's class.
 
 Shapes: N images, k neighbors, K categories, known ones first; H labeled images used, M images
-passed to a function. In a fit, these are the held-out images of all folds (an image that two folds
+passed to a function. In a fit, M counts the held-out images of all folds (an image that two folds
 hold out counts twice).
 """
 
@@ -138,20 +138,21 @@ def calibrate(
     *,
     n_categories: int,
     n_known: int,
-    unseen: Ints | None = None,
+    held_out: Ints | None = None,
 ) -> Calibration:
     """Calibrate the confidence of assignments to `categories` (N,) with `labels` (N,), -1 for
     unlabeled.
 
-    `share` (N,) is the share of each image's `neighbors` (N, k) in its category. `unseen` lists the
-    rows whose labels training did not see; None: all rows. Folds are assigned by digests of the
-    `embeddings` (N, D), so that the order of images does not matter. The larger the jackknife
-    variance of the fit over classes, the more it is shrunk toward the share of neighbors.
+    `share` (N,) is the share of each image's `neighbors` (N, k) in its category. `held_out` lists
+    the rows whose labels were held out from training; None: all rows. Folds are assigned by digests
+    of the `embeddings` (N, D), so that the order of images does not matter. The larger the
+    jackknife variance of the fit over classes, the more the fit is shrunk toward the share of
+    neighbors.
     """
     is_labeled = labels != UNLABELED
-    if unseen is None:
-        unseen = np.arange(len(labels))
-    rows = unseen[is_labeled[unseen]]  # (H,)
+    if held_out is None:
+        held_out = np.arange(len(labels))
+    rows = held_out[is_labeled[held_out]]  # (H,)
     is_known = np.arange(n_categories) < n_known
     fitter = _Fitter(categories, labels, share, neighbors, embeddings, is_known)
     classes, class_of = np.unique(labels[rows], return_inverse=True)
@@ -255,8 +256,8 @@ class _Fitter:
         )
 
     def _match(self, rows: Ints, holds_out: Bools, hides_class: Bools) -> Ints:
-        """Return the class (M,) that the category of each held-out image is matched to without the
-        labels of its fold; -1 for none.
+        """Return the class (M,) that the category of each held-out image is matched to, using only
+        labels outside its fold; -1 for none.
 
         A fold holds out some of the `rows` (H,), and all labels of the classes that it hides:
         `holds_out` and `hides_class` (folds, H).

@@ -71,9 +71,9 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Number of shifts before K is estimated; the CMS paper's estimate is rule='paper' with 0
         shifts.
     must_link
-        Whether variance within the known classes is reduced, their labeled rows start as one
-        cluster each, and no cluster holds two classes; False in the CMS paper. Turn it off for
-        embeddings that were trained with these labels.
+        Whether the variance within known classes is reduced, the labeled rows of each known class
+        start as one cluster, and no cluster holds two classes; False in the CMS paper. Turn it off
+        for embeddings that were trained with these labels.
     try_average
         Whether clusters are joined by average linkage if it is more accurate on the labels than
         Ward's; False in the CMS paper.
@@ -116,7 +116,8 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     outlier_score_
         (N,) 1 - mean cosine to the k nearest rows: near 0 among similar rows.
     threshold_
-        Outlier score above which `predict` returns -1; at least 5e-7, the rounding of float32.
+        Outlier score above which `predict` returns -1; at least 5e-7, the rounding error of a
+        float32 cosine.
 
     Examples
     --------
@@ -194,7 +195,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.n_shifts_ = inference.n_shifts
         self.linkage_method_ = inference.linkage_method
         self.tree_ = inference.tree
-        # `threshold_` is valid for this number only, even if the parameter is changed later.
+        # `threshold_` is valid only for this number; the parameter may be changed later.
         self._n_neighbors = int(self.n_neighbors)
         lists = inference.first.neighbors
         self.confidence_: Floats = same_category_share(lists, self.labels_, self.labels_)
@@ -252,8 +253,8 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def _rows(self, X: ArrayLike, *, min_rows: int = 1, is_fitted: bool = False) -> Floats:
         """Check X as scikit-learn does; `unit_points` checks that rows are finite.
 
-        Rows of zeros pass in a matrix of integers, because scikit-learn's checks expect it: a
-        row of zero counts favors no column. Among floats, they mean that the encoder failed.
+        Rows of zeros are accepted among integers, because `check_estimator` requires it: a row of
+        zero counts favors no column. In floats, they mean that the encoder failed.
         """
         rows: Floats = validate_data(
             self,
@@ -276,7 +277,8 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return rows
 
     def _settings(self) -> tuple[int | None, InferenceSettings]:
-        """Return the number of clusters, None for a range, and the other parameters, checked."""
+        """Check the parameters; return the number of clusters (None for a range) and the
+        settings."""
         value: object = self.n_clusters
         if isinstance(value, str):  # only commands take '30-50'
             as_count(value, name="n_clusters")

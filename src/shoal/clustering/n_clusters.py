@@ -124,10 +124,10 @@ def estimate_n_clusters(
     rule
         'pairs', or 'paper' for section 4.3.
     min_clusters
-        Smallest K, also in the interval; None: the number of known classes.
+        Lower limit of K and of its interval; None: the number of known classes.
     max_clusters
-        Largest K, also in the interval; None: the larger of 1,000 and ten times the number of known
-        classes.
+        Upper limit of K and of its interval; None: the larger of 1,000 and ten times the number of
+        known classes.
 
     Returns
     -------
@@ -272,8 +272,9 @@ def plateau(curve: Curve) -> float:
 
 
 def precision(curve: Curve) -> float:
-    """Return the K with the highest accuracy · fit; unlike accuracy, fit depends on the unlabeled
-    images in the cluster of a class.
+    """Return the K with the highest accuracy · fit. The fit is the mean over known classes of the
+    root of recall · share; unlike accuracy, it depends on the unlabeled images in the cluster of a
+    class.
 
     If labels are missing at random within each class, the share of a cluster that is labeled as
     class c is the cluster's precision for c times a constant, which does not affect an argmax.
@@ -284,8 +285,8 @@ def precision(curve: Curve) -> float:
 
 
 def gap(curve: Curve) -> float:
-    """Return the K, from the known classes to ten times as many, with the largest relative gap
-    between successive heights of the tree.
+    """Return the K, from the number of known classes to ten times that, with the largest relative
+    gap between successive heights of the tree.
 
     It uses only the number of known classes, for collections with very few labels. K is at most
     half the number of distinct images: with more clusters, the largest gap would be that between

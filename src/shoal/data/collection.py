@@ -22,7 +22,7 @@ from shoal.text import shown
 from shoal.words import count
 
 MIN_IMAGES = 10
-"""Images that discovery needs: one more than the neighbors that mean shift averages."""
+"""Images that discovery needs; mean shift averages 8 neighbors by default."""
 
 MIN_KNOWN_CLASSES = 2
 """Known classes that discovery needs: with one, labels cannot tell one K from another."""
@@ -77,7 +77,7 @@ class PreviousCategories:
     categories: Mapping[str, int]
     """The category of each image that was in one."""
     cannot_links: Mapping[str, frozenset[int]]
-    """Categories that each image was removed from."""
+    """Categories that each image was rejected from."""
     next_id: int
     """The first free category id."""
     reserved_names: frozenset[str]
@@ -225,7 +225,8 @@ def count_labeled(labels: Ints, classes: Sequence[str]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """The true class of every image, for evaluation only; nothing that chooses may receive it."""
+    """The true class of every image, for evaluation only; never passed to what selects a model or
+    K."""
 
     names: tuple[str, ...]
     labels: Ints

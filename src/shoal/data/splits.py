@@ -9,8 +9,8 @@ from shoal.arrays import UNLABELED, Ints, as_labels
 
 
 def hold_out_validation(labels: ArrayLike, *, share: float, rng: np.random.Generator) -> Ints:
-    """Return sorted positions of a share of the labeled images of each class, and of all unlabeled
-    images.
+    """Return sorted positions of a share of each class's labeled images, and of the same share of
+    the unlabeled images.
 
     Of every class with at least two labeled images, at least one is held out and one is not. The
     hidden classes of unlabeled images (-1) are not used.
@@ -36,8 +36,8 @@ def known_novel_split(
 ) -> Ints:
     """Return labels (N,) for a share of the images of known classes, -1 for all others.
 
-    This is the protocol of the GCD benchmarks: one sample of `int(labeled_share * n)` among the n
-    images of known classes, in their order, not stratified. A label is the position of the class
+    This is the protocol of the GCD benchmarks: one sample of `int(labeled_share * n)` from the n
+    images of known classes in dataset order, not stratified. A label is the position of the class
     in `known_classes`.
     """
     truth = np.asarray(true_labels)  # (N,) any dtype

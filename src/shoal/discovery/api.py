@@ -86,14 +86,14 @@ def discover(
     unlabeled
         A folder of images without labels.
     path_column
-        The column of the table with the paths, if its name is uncommon.
+        The column of the table with the paths, if its name is not recognized.
     label_column
-        The column of the table with the labels, if its name is uncommon.
+        The column of the table with the labels, if its name is not recognized.
     allow_missing
         Continue if more than a few percent of a table's images are missing, or shards are
         damaged.
     boxes
-        Boxes in the images, each of which is an item: a JSON file of MegaDetector or COCO, a table
+        Boxes to categorize instead of whole images: a JSON file of MegaDetector or COCO, a table
         or data frame (path, x, y, width, height and, optionally, label), or a folder of YOLO's text
         files.
     min_confidence
@@ -101,7 +101,7 @@ def discover(
     margin
         Widen boxes on each side by this share of their width and height.
     whole_images
-        Whether images without a box are items too.
+        Whether images without a box are categorized too.
     review
         A reviewed run of these images to continue from, as in `refine`.
     out
@@ -114,8 +114,8 @@ def discover(
     force
         Overwrite an existing run.
     verbose
-        Print messages and progress to stderr; else they go to the logger `shoal`, at level INFO,
-        notes at level WARNING.
+        Print messages and progress to stderr. If False, they go to the logger `shoal` at level
+        INFO, or WARNING for notes.
     reporter
         Receives messages and progress instead.
     **settings

@@ -1,6 +1,6 @@
 """Assign new images to the categories of a finished run, or to -1 if their category may be new.
 
-A watched folder is polled; each image that arrives is assigned once.
+A watched folder is polled; each image is assigned when it arrives or changes.
 
 Shapes: N images of the run, M new ones, D columns, K categories.
 """
@@ -80,7 +80,7 @@ class Assigner:
     If the run has a classifier, its prediction is the category of a new image. Otherwise the
     nearest images of the run vote. Their vote also overrides the classifier if it goes to a
     category that a review created, which the classifier does not know. An image whose outlier score
-    exceeds `threshold` gets the category -1, possibly a new category; the threshold is chosen so
+    exceeds `threshold` gets the category -1 (possibly a new one); the threshold is chosen so
     that `outlier_share` of the run's own images exceed it. Categories are never added, renamed or
     renumbered.
     """
@@ -191,7 +191,7 @@ class Assigner:
             refuse_boxes(boxes, has_files=False)
             embeddings = read_embeddings(path)
             return self.assign_embeddings(embeddings.names, embeddings.x), ()
-        _ = self.networks  # raise before images are listed if the run has none
+        _ = self.networks  # without networks, raise before images are listed
         address = as_address(images)
         if suffix in IMAGE_SUFFIXES and (address is not None or path.is_file()):
             return self.assign_images(read_collection([address or path], boxes=boxes))
@@ -205,7 +205,7 @@ class Assigner:
         return rows, (*(Skipped(*left_out) for left_out in collection.left_out), *skipped)
 
     def _assign_list(self, images: Any) -> Assigned:
-        """Assign images in a list, an array or a data frame, or the rows of an array.
+        """Assign a list, array or data frame of images, or the rows of an array of embeddings.
 
         Return a row per entry, with the user's path; raise for a path that is not a file.
         """
@@ -245,7 +245,7 @@ class Assigner:
 
     def assign_images(self, collection: Collection) -> Assigned:
         """Assign images; their labels are ignored."""
-        _ = self.networks  # raise before images are decoded if the run has none
+        _ = self.networks  # without networks, raise before images are decoded
         with self.reporter.progress("decoding images", "images") as progress:
             pixels = load_pixels(collection, self.settings.pixel_size, progress=progress)
         rows: list[Assignment] = []
@@ -287,7 +287,7 @@ class Assigner:
     def _assign_block(self, names: Sequence[str], x: Floats) -> list[Assignment]:
         new = unit_points(x, device=self.device, min_rows=1).to(self._points.dtype)
         predicted = None
-        # Only a classifier needs the networks to assign embeddings.
+        # Embeddings are assigned without the networks unless there is a classifier.
         if has_model(self.run) and self.run.json("model").get("classifier"):
             predicted = self._positions(self.networks.predict(new).tolist())
         with in_lockstep():  # only the search for neighbors is distributed
@@ -352,8 +352,8 @@ class Watch:
     def poll(self) -> Assigned:
         """Assign the images that arrived or changed since the last call.
 
-        An image is assigned once two calls in a row find its file in the same state: it is then no
-        longer being written.
+        An image is assigned when two successive calls find its file in the same state: it is then
+        no longer being written.
         """
         states = {name: file_state(f"{self.root}/{name}") for name in list_folder(self.root).names}
         ready = tuple(

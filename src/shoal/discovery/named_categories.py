@@ -55,7 +55,7 @@ class Result:
     n_known: int
     members: Membership
     mixtures: Mixtures
-    """Which categories may contain two."""
+    """Which categories may be mixtures of two."""
     ids: Sequence[int]
     """(K,) the id of each category: its position, unless a review added or removed categories."""
     calibration: Calibration | None = None
@@ -66,8 +66,8 @@ class Result:
     """The folder with the networks and metrics of a trained result."""
     model: dict[str, Any] = field(default_factory=dict)
     """The content of its model.json: the number of trained blocks (None: the number in the
-    encoder's catalog entry); the weight of the frozen embeddings in the blend; the shape of the
-    task."""
+    encoder's catalog entry); the weight of the frozen embeddings in the blend; the sizes that the
+    networks depend on (`TaskShape`)."""
 
 
 def name_categories(
@@ -75,7 +75,7 @@ def name_categories(
     images: Collection | Embeddings,
     n_neighbors: int,
     *,
-    unseen: Ints | None = None,
+    held_out: Ints | None = None,
     fallback: Calibration | None = None,
     frozen: Tensor | None = None,
 ) -> Result:
@@ -90,9 +90,9 @@ def name_categories(
         reviewed categories are kept.
     n_neighbors
         Number of neighbors; confidence is the calibrated share of them in the same category.
-    unseen
-        Rows whose labels calibrate confidence, because training has not seen them; all labeled rows
-        if not given.
+    held_out
+        Rows whose labels were held out from training and so can calibrate confidence; all labeled
+        rows if not given.
     fallback
         The calibration to use if there are too few labels.
     frozen
@@ -116,7 +116,7 @@ def name_categories(
     for row, rejected in naming.cannot_links.items():
         if second[row] in rejected:
             second[row] = UNLABELED
-    calibration = _calibrate(discovery, labels, n_known, neighbors, unseen)
+    calibration = _calibrate(discovery, labels, n_known, neighbors, held_out)
     if calibration.label_rate is None and fallback is not None and fallback.label_rate is not None:
         calibration = replace(fallback, is_from_frozen=True)
     calibration = calibration.for_novel(n_categories - n_known)
@@ -140,10 +140,10 @@ def name_categories(
 
 
 def _calibrate(
-    discovery: Discovery, labels: Ints, n_known: int, neighbors: Neighbors, unseen: Ints | None
+    discovery: Discovery, labels: Ints, n_known: int, neighbors: Neighbors, held_out: Ints | None
 ) -> Calibration:
-    """Calibrate the share of neighbors in the same cluster on the clusters without must-links,
-    because labels have not influenced these."""
+    """Calibrate the share of neighbors in the same cluster, using the clusters without must-links,
+    which labels have not influenced."""
     clusters = discovery.clusters if discovery.unlinked is None else discovery.unlinked
     categories, n_novel = number_clusters(clusters, labels, n_known, discovery.embeddings)
     return calibrate(
@@ -154,7 +154,7 @@ def _calibrate(
         discovery.embeddings,
         n_categories=n_known + n_novel,
         n_known=n_known,
-        unseen=unseen,
+        held_out=held_out,
     )
 
 
@@ -263,7 +263,7 @@ def category_rows(named: Result) -> list[Category]:
 def _category_row(named: Result, category: int, rows: Ints, parent: str) -> Category:
     members = named.members
     typical = sorted(rows.tolist(), key=lambda row: (-members.typicality[row], named.names[row]))
-    # For a novel category: the known category that is nearest to most of its images.
+    # For a novel category: the known category that is most often nearest to its images.
     nearest = UNLABELED
     similarity = float("nan")
     near = members.nearest_known[rows]

@@ -33,7 +33,8 @@ LONG_CHANGES = ("moved", "changed_labels", "cannot_links")
 """Parts of changes.json with a row per image, which `collect_facts` leaves out."""
 
 UNCHECKED = (
-    f"There are too few labels to calibrate confidence, so it is at most {UNCHECKED_CONFIDENCE}."
+    "Confidence could not be calibrated from the labels, so for unlabeled images it is at most "
+    f"{UNCHECKED_CONFIDENCE}."
 )
 
 
@@ -177,7 +178,8 @@ def summarize_run(run: Run) -> str:
         sentences.append(UNCHECKED)
     mixed = [shown(row.category) for row in categories if row.mixed_probability >= MIXED_FROM]
     if mixed:
-        sentences.append(f"{count(len(mixed), 'category')} may contain two: {first_few(mixed)}.")
+        mixtures = count(len(mixed), "category")
+        sentences.append(f"{mixtures} may be a mixture of two: {first_few(mixed)}.")
     return " ".join(sentences)
 
 

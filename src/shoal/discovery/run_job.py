@@ -53,7 +53,7 @@ from shoal.words import count, first_few, plural
 def run_job(job: Job) -> None:
     """Run a job and write its run folder, which is locked while the job runs.
 
-    A complete run is left as it is, except that leftover checkpoints are removed.
+    A complete run is left as it is, except that an interrupted cleanup is finished.
     """
     if is_main():
         check_not_locked(job.run.path)  # before the encoder is loaded, which takes a while
@@ -116,7 +116,8 @@ def _heic_notes(unreadable: Sequence[Skipped]) -> list[str]:
     n_heic = sum(image.reason == NO_HEIC for image in unreadable)
     if n_heic == 0:
         return []
-    return [f"{count(n_heic, 'HEIC file')} {plural(n_heic, 'needs')} pip install pillow-heif"]
+    files = count(n_heic, "HEIC file")
+    return [f"without pillow-heif, {files} cannot be read; pip install pillow-heif"]
 
 
 def _readable(job: Job, index: ArrayLike, unreadable: Sequence[Skipped]) -> Collection:
@@ -224,7 +225,7 @@ def _check_same(job: Job, checksum: str) -> None:
     if changed:
         raise UsageError(
             f"{run.path}: contains a run that differs from this one ({'; '.join(changed)}); repeat "
-            "its command, give another --out, or --force to start over"
+            "the command of that run, give another --out, or --force to start over"
         )
 
 
@@ -256,7 +257,7 @@ def collection_checksum(collection: Collection) -> str:
 
 
 def _clean_up_finished(job: Job) -> None:
-    """Report that a run is finished; if it was killed during its cleanup, complete that."""
+    """Report that a run is finished, and finish its cleanup if that was interrupted."""
     run = job.run
     if run.is_stopped:
         job.reporter.report(

@@ -108,8 +108,8 @@ def architecture_of(config: "PretrainedConfig") -> Architecture:
 
 
 SPLIT_TOLERANCE = 1e-4
-"""Largest difference of trunk + tail from the model's own forward on the probe image, relative to
-its largest entry."""
+"""Largest difference of trunk + tail from the whole model's output for the probe image, relative to
+that output's largest entry."""
 
 
 class Step(nn.Module):
@@ -171,8 +171,8 @@ class Whole(nn.Module):
 # Not in inference mode: some models cache tables in their first call, which training must read.
 @torch.no_grad()
 def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
-    """Split a vision model by the table of architectures, so that `tail(trunk(images))` equals its
-    own forward.
+    """Split a vision model by the table of architectures, so that `tail(trunk(images))` equals the
+    model's output.
 
     A model that is not in the table, or whose parts give another feature for a probe image, is
     used whole: it has no blocks to train, and its own pooling gives the feature. A model that does
@@ -205,7 +205,7 @@ def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
             error = (features - expected).abs().max() / expected.abs().max().clamp_min(1e-12)
             if error <= SPLIT_TOLERANCE:
                 return parts
-            why = f"split into trunk and tail, {kind} differs from its own forward by {error:.1e}"
+            why = f"split into trunk and tail, {kind} gives features that differ by {error:.1e}"
         except (TypeError, AttributeError, RuntimeError) as problem:
             # Another version of the library may have other names.
             why = f"{kind} could not be split ({one_line(problem, 120)})"
@@ -225,7 +225,7 @@ def _run_whole(whole: Whole, probe: Tensor, kind: str) -> Tensor:
         ) from error
     if is_random or not features.isfinite().all():
         raise MissingError(
-            f"encoder: the features of {kind} for a plain image are random, NaN or infinite: it "
+            f"encoder: the features of {kind} for a probe image are random, NaN or infinite: it "
             "masks images, or its weights are damaged; use another model"
         )
     return features

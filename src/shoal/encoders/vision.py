@@ -1,7 +1,7 @@
 """An image encoder in two parts: a frozen trunk and a trained tail.
 
 Shapes: B images, T tokens, C channels of a token, D of a feature. `tail(trunk(images))` equals the
-model's own forward. Tokens of a transformer are (B, T, C); those of a convolutional network are a
+model's output. Tokens of a transformer are (B, T, C); those of a convolutional network are a
 feature map (B, C, H, W).
 """
 

@@ -2,9 +2,9 @@
 training.
 
 Training: before each epoch all images are clustered by semi-supervised k-means; then clusters are
-split and merged where that explains them better as Gaussians, and the next epoch starts with their
-number. Beside GCD's losses, the prototype loss pulls each view toward the prototype of its image's
-cluster, the mean; the tighter the cluster, the lower its temperature. Inference: GCD's semi-
+split and merged where Gaussians fit them better afterwards, and the next epoch starts with their
+number. Besides GCD's losses, the prototype loss pulls each view toward the prototype (mean) of its
+image's cluster; the tighter the cluster, the lower its temperature. Inference: GCD's semi-
 supervised k-means; K, if not given, is the number of Gaussians.
 
 Shapes: n training images, N images, B per batch, C dimensions of a feature, K clusters.
@@ -28,7 +28,8 @@ from shoal.settings import Count, NonNegative, NonNegativeInt, Positive
 from shoal.training.model import Batch, Epoch, TaskShape, consecutive_labels
 
 KMEANS_STEPS = 20
-"""Most iterations of k-means before an epoch; centers move little from one epoch to the next."""
+"""Maximum number of k-means iterations before an epoch; centers move little from one epoch to the
+next."""
 
 SMOOTHING = 10
 """Added to the size of a cluster in its temperature, so that small clusters do not get a large
@@ -41,11 +42,11 @@ class GpcSettings(GcdSettings):
 
     search_n_clusters: bool = True
     """Whether K is the number of Gaussians; else `inference.rule` estimates it. In `shoal
-    discover`, the K of the frozen result comes first."""
+    discover`, the K of the frozen result takes precedence."""
     initial_novel: NonNegativeInt = 10
     """Initial number of clusters in addition to the known classes."""
     mixture_columns: Count = 64
-    """Number of principal components in which clusters are Gaussians."""
+    """Number of principal components in which the Gaussians are fitted."""
     concentration: Positive = 1.0
     """α: the larger, the more clusters."""
     prototype_weight: NonNegative = 1.0
@@ -134,7 +135,7 @@ def fit_mixture(
     generator: torch.Generator,
     is_given: bool = False,
 ) -> Ints:
-    """Return clusters (N,) of unit points (N, C), those of the classes 0 … in `labels` (N,) first.
+    """Return clusters (N,) of unit points (N, C), with those of the classes in `labels` (N,) first.
 
     Unless K is given, the clusters of k-means are split and merged once.
     """
@@ -157,8 +158,8 @@ def fit_mixture(
 
 
 def relative_widths(points: Tensor, clusters: Tensor, prototypes: Tensor) -> Tensor:
-    """Return the width (K,) of each cluster relative to the mean: the mean distance to the
-    prototype over log(size + 10), clipped to the middle 80 %.
+    """Return the width (K,) of each cluster relative to the average width, clipped to the middle 80
+    %. A width is the mean distance to the prototype over log(size + 10).
 
     A cluster of one image has no width and counts as the widest.
     """

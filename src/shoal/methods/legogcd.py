@@ -69,8 +69,8 @@ class LegoGcd(SimGcd):
         }
 
     def local_entropy(self, cosines: Tensor, labels: Tensor) -> Tensor:
-        """Return LER of cosines (2B, K) with labels (2B,): the mean over all views, in which
-        only unlabeled views confidently predicted as a known class are not zero."""
+        """Return LER of cosines (2B, K) with labels (2B,): the mean over all views, counting 0 for
+        views that are labeled or not confidently predicted as a known class."""
         settings = self.settings
         probabilities = (cosines.detach() / settings.student_temperature).softmax(dim=1)
         confidence, predicted = probabilities.max(dim=1)

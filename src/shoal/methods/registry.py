@@ -37,7 +37,7 @@ BENCHMARK_KINDS = {
     "aircraft": "fine-grained",
     "herbarium19": "fine-grained",
 }
-"""The recipe of each benchmark, for methods that have it and none of the benchmark's own name."""
+"""The recipe of each benchmark for methods that have none of the benchmark's own name."""
 
 CLIP = "clip-vitb16"
 
@@ -61,7 +61,7 @@ DEFAULT_METHOD = "cms"
 
 
 def get_method(name: str) -> Method:
-    """Return the method of a name."""
+    """Return the method with this name."""
     if name not in METHODS:
         raise UnknownName("method", name, METHODS)
     return METHODS[name]
@@ -76,7 +76,7 @@ def recipe_names(method: str = DEFAULT_METHOD) -> list[str]:
 
 
 def load_recipe(recipe: str = "default", method: str = DEFAULT_METHOD) -> Any:
-    """Return the settings of a method in a recipe by name, or in a YAML file by path.
+    """Return a method's settings from a recipe (name) or a YAML file (path).
 
     '<benchmark>-clip' is the recipe of a benchmark with CLIP as its encoder, at the learning rate
     of the method's recipe 'clip', if it has one.
@@ -111,17 +111,17 @@ def _load_file(method: str, recipe: str) -> Any:
 
 def with_encoder(settings: S, encoder: str) -> S:
     """Return settings for another encoder: the number of trained blocks is that of its catalog
-    entry, and an encoder of another kind has no pool of views.
+    entry, and an encoder of another family has no pool of views.
 
     The tokens of a view take 20 kB with the default encoder, and 300 kB with a ViT-B/16.
     """
     if encoder == settings.encoder:
         return settings
-    # The kind is 'efficientnet' of 'efficientnet-lite2', 'dino' of 'dino-vitb16'.
-    is_same_kind = encoder.partition("-")[0] == settings.encoder.partition("-")[0]
+    # The family is 'efficientnet' of 'efficientnet-lite2', 'dino' of 'dino-vitb16'.
+    is_same_family = encoder.partition("-")[0] == settings.encoder.partition("-")[0]
     if isinstance(settings, TrainedSettings):
         training = settings.training
-        if not is_same_kind:
+        if not is_same_family:
             training = replace(training, views=replace(training.views, pool=None))
         settings = replace(settings, n_tail_blocks=None, training=training)
     return replace(settings, encoder=encoder)

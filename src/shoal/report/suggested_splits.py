@@ -1,4 +1,4 @@
-"""Categories that may contain two, with the split that would separate them."""
+"""Categories that may be mixtures of two, with the split that would separate them."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ MAX_SPLITS = 12
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A category that may contain two."""
+    """A category that may be a mixture of two."""
 
     category: Category
     groups: tuple[Ints, Ints]
@@ -21,7 +21,7 @@ class Split:
 
 
 def suggested_splits(run: ReviewedRun) -> list[Split]:
-    """Return the categories that may contain two, most probable first."""
+    """Return the categories that may be mixtures of two, most probable first."""
     is_apart = np.array(run.column("is_apart"), dtype=bool)
     splits = []
     for category in run.categories:

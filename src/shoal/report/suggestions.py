@@ -65,7 +65,7 @@ def suggested_merges(run: ReviewedRun) -> list[Merge]:
     """Return pairs of categories that look like one, and the closest other pairs.
 
     At least one of a pair is novel or has no name. Uses the embeddings before the mean shift, which
-    moves the images of any group together.
+    pulls the images of any group toward each other.
     """
     by_id = {category.category_id: category for category in run.categories}
     members = {number: rows for number, rows in run.members.items() if number in by_id}

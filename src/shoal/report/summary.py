@@ -67,7 +67,10 @@ def _uncertain(run: ReviewedRun) -> str:
     else:
         text = f"Every image has a confidence of at least {UNCERTAIN_BELOW}."
     if not run.json("calibration")["is_calibrated"]:
-        text += " There are too few labels to calibrate confidence, so it is at most 0.95."
+        text += (
+            " Confidence could not be calibrated from the labels, so for unlabeled images it is at "
+            "most 0.95."
+        )
     return text
 
 
@@ -124,8 +127,8 @@ def describe_confidence(run: ReviewedRun) -> str:
     calibration = run.json("calibration")
     if not calibration["is_calibrated"]:
         return (
-            "There are too few labels to calibrate confidence: it is the share of an image's "
-            "neighbors in its category, at most 0.95."
+            "Confidence could not be calibrated from the labels: it is the share of an image's "
+            "neighbors in its category, for unlabeled images at most 0.95."
         )
     n_known = round(sum(calibration["labeled"]["n_images"]))
     n_novel = round(sum(calibration["novel"]["n_images"]))
@@ -140,8 +143,8 @@ def describe_confidence(run: ReviewedRun) -> str:
         "category, an image is correct if it belongs to that class; in a novel category, "
         "confidence is the expected share of the category's images that belong to the same class "
         f"as the image. Confidence was calibrated on held-out labels{source}: "
-        f"{count(n_known, 'image')} in known categories and {n_novel:,} in hidden ones.{few} "
-        "If a category may contain two, the images of the second one have a lower confidence."
+        f"{count(n_known, 'image')} in known categories and {n_novel:,} in held-out ones.{few} "
+        "If a category may be a mixture of two, images of the second have a lower confidence."
     )
 
 

@@ -42,7 +42,7 @@ class Runner:
     device: torch.device
     log: Callable[[str], None]
     failed: dict[str, ShoalError] = field(default_factory=dict)
-    """The errors of failed cells by key; the next call runs them again."""
+    """The errors of failed cells by key; the next call runs those cells again."""
     _loaded: LoadedDataset | None = None
 
     def run_cells(self, cells: Iterable[Cell]) -> dict[str, Result]:
@@ -175,7 +175,7 @@ class Runner:
     ) -> Discovery:
         """Cluster the training part or, in the inductive setup, the test part.
 
-        The embeddings may be learned by another method than the one that clusters.
+        The embeddings may be learned by a different method from the one that clusters.
         """
         n_clusters = loaded.train.n_classes if cell.n_clusters == "given" else None
         if cell.clustering in FIXED_SHIFTS:
@@ -243,10 +243,10 @@ def estimate_k(learned: Representation, task: Task, rule: str) -> Representation
 
 
 def group_by_training(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """Return groups of cells that need the same training, sorted by what a loaded dataset caches.
+    """Return groups of cells that need the same training, sorted to reuse a loaded dataset's
+    caches.
 
-    So images are decoded once per dataset, tokens computed once per encoder, and views once per
-    seed.
+    Images are decoded once per dataset, tokens computed once per encoder, and views once per seed.
     """
     groups: dict[str, list[Cell]] = {}
     for cell in cells:

@@ -1,8 +1,8 @@
 """Compute the change that an action makes, or raise if it is impossible; the state is not modified.
 
-An action is refused if somebody else changed one of its images or categories after `base`, the
-last action that its author had seen. An action can be undone, and its undo redone, only if
-everything that it changed still has the values that it left.
+An action is refused if somebody else changed one of its images or categories after `base`, the last
+action that its author had seen. An action can be undone, and its undo redone, only if everything
+that it changed still has the values that it set.
 """
 
 import re
@@ -62,7 +62,7 @@ def _rejected(state: State, action: Action) -> dict[int, frozenset[int]]:
     """Return by row the categories that each image is rejected from after reject or refuse."""
     rejected = {}
     for group in action.groups:
-        alone = frozenset({group.category})  # one for all rows: making many takes long
+        alone = frozenset({group.category})  # one for all rows: creating many is slow
         for row in group.rows.tolist():
             before = state.rejected.get(row)
             rejected[row] = before | alone if before else alone
@@ -127,7 +127,7 @@ def _split(state: State, action: Action) -> Change:
 
 
 def _check_inside(state: State, action: Action, group: Group) -> None:
-    """Refuse images that are no longer in the category of a group."""
+    """Raise if an image is no longer in the category of its group."""
     if (state.category[group.rows] != group.category).any():
         name = state.name(group.category)
         raise UsageError(f"{action.kind}: an image is no longer in {name}; check it and try again")
@@ -184,7 +184,7 @@ def _new(state: State, category: int, name: str, *, is_named: bool = True) -> Re
 
 
 def _decided(state: State, action: Action, status: int) -> Ints:
-    """Return the values of the images of an action, with a status that it sets."""
+    """Return the values of the images of an action, with the status that it sets."""
     values: Ints = state.images[:, action.rows]
     values[1] = status
     values[2] = action.seq
@@ -214,7 +214,7 @@ def _redo(state: State, action: Action) -> Change:
 
 
 def _check_unchanged(state: State, action: Action, change: Change) -> None:
-    """Refuse to undo or redo what has other values now than an action left it with."""
+    """Raise if values have changed since the action that is undone or redone."""
     now = state.current_values(change)
     if not np.array_equal(now.values, change.values) or (
         (now.records, now.rejected, now.notes) != (change.records, change.rejected, change.notes)
@@ -244,7 +244,7 @@ EFFECTS: dict[str, Callable[[State, Action], Change]] = {
 
 
 def _check_names(state: State, change: Change) -> None:
-    """Refuse a change that would give two categories the same name."""
+    """Raise if a change would give two categories the same name."""
     present = (state.records | change.records).values()
     counts = Counter(r.name for r in present if r is not None and r.merged_into is None)
     for record in change.records.values():
@@ -255,7 +255,7 @@ def _check_names(state: State, change: Change) -> None:
 
 
 def _check_base(state: State, change: Change, action: Action, base: int) -> None:
-    """Refuse an action if its images or categories were changed after `base`."""
+    """Raise if the images or categories of an action were changed after `base`."""
     if base > state.seq:  # somebody replaced the log with an older copy
         raise UsageError(
             f"{action.kind}: the page has seen action {base}, but the last one is {state.seq}; "

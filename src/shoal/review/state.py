@@ -39,7 +39,7 @@ class Record:
     is_named: bool = False
     """Whether a person gave it its name."""
     merged_into: int | None = None
-    """The category that its images were merged into; such a category no longer exists."""
+    """The category that it was merged into, if any; it then no longer exists."""
     note: str = ""
 
 

@@ -32,7 +32,7 @@ UNCERTAIN_BELOW = 0.5
 """An image is uncertain if its confidence is below this."""
 
 MIXED_FROM = 0.1
-"""A category may contain two if its `mixed_probability` is at least this."""
+"""A category may be a mixture of two if its `mixed_probability` is at least this."""
 
 UNREADABLE = "unreadable"
 """The status of an unreadable image in a list given to `assign`; runs have none."""

@@ -231,7 +231,8 @@ class PageHandlers:
         return _json(page_data.changes(self.review, base, who))
 
     def _who(self, by: object) -> str:
-        """Return the person of a request; empty if the page has to ask for the name."""
+        """Return the name of the person making a request; empty if the page has to ask for the
+        name."""
         if not by and self.access.asks_who:
             return ""
         return checked_who(str(by) if by else None)
@@ -257,7 +258,7 @@ class PageHandlers:
 
 
 def number(text: str | None) -> int:
-    """Return the integer of a query."""
+    """Parse an integer parameter of a query."""
     try:
         return int(text or "")
     except ValueError as error:
@@ -269,8 +270,8 @@ def requested_action(state: State, request: Mapping[str, Any], who: str) -> Acti
 
     An undo without `of` undoes the last action of the person `who`, a redo the one undone last.
 
-    A request has the fields of a log line, with rows instead of paths. Groups and the ids of new
-    categories are added here, because they depend on the current state.
+    A request has the fields of a log line, with rows instead of paths. The images grouped by
+    category and the ids of new categories are added here, because they depend on the current state.
     """
     kind = str(request.get("action"))
     if kind in ("undo", "redo") and "of" not in request:
@@ -295,7 +296,7 @@ def _images(state: State, images: object) -> Ints:
     """Return the rows of a list of numbers."""
     n_images = len(state)
     error = UsageError(f"images: expected numbers from 0 to {n_images - 1}")
-    # Types are compared as True is an instance of int.
+    # Types are compared because True is an instance of int.
     if not isinstance(images, list) or not {int}.issuperset(map(type, images)):
         raise error
     if min(images, default=0) < 0 or max(images, default=0) >= n_images:
@@ -304,7 +305,7 @@ def _images(state: State, images: object) -> Ints:
 
 
 def _bad_request(_request: Request, error: Exception) -> Response:
-    """Return, as a sentence, an error that a user can cause."""
+    """Return the message of a user's error, with status 400."""
     return _json({"error": str(error)}, 400)
 
 

@@ -104,7 +104,7 @@ class Trainer:
         is_recorded = is_on_device and len(batches) >= MIN_STEPS and is_recordable(self.model)
         losses = []
         report = progress or (lambda done, total: None)
-        # Now, so that the memory of the first step is not attributed to the stage before.
+        # Report now, so that the memory of the first step is not attributed to the previous stage.
         report(0, len(batches))
         for number, inputs in enumerate(zip(batches, view_parameters, strict=True)):
             # Record the second step: the first one allocates memory, which cannot be recorded.
@@ -129,8 +129,8 @@ class Trainer:
         return self._recorded
 
     def _check_finite(self, row: Mapping[str, Any]) -> None:
-        """Raise Diverged if the loss or its gradient was infinite or NaN in any step of an epoch,
-        or if a weight is so at its end."""
+        """Raise Diverged if a loss or gradient of the epoch, or a weight after it, is infinite or
+        NaN."""
         weights = torch.stack([value.isfinite().all() for value in self.parameters])
         if not (math.isfinite(row["loss"] + row["gradient"]) and weights.all()):
             raise Diverged(
@@ -223,7 +223,7 @@ class Trainer:
         return {name: value.detach() for name, value in losses.items()}
 
     def inputs(self, images: Tensor, view_parameters: Tensor) -> Tensor:
-        """Return the trunk's tokens (b, T, …) of views of training images (b,), or the views
+        """Return the trunk's tokens (M, T, …) of views of training images (M,), or the views
         themselves if the model reads images."""
         images = self.training_rows[images]
         if self.pool is not None:

@@ -46,7 +46,7 @@ TYPICAL_CONFIDENCE = 0.2
 default of its own command."""
 
 RELATIVE_BELOW = 2.0
-"""A table whose values are all smaller has relative boxes: shares of the width and height."""
+"""A table whose values are all smaller has relative boxes: fractions of the width and height."""
 
 YOLO_NAMES = ("data.yaml", "classes.txt")
 """Files that name YOLO's classes."""
@@ -57,8 +57,8 @@ N_THREADS = 16
 MEGADETECTOR = 'detection: {"file": …, "detections": [{"conf": …, "bbox": [x, y, width, height]}]}'
 COCO = 'box: {"image_id": …, "category_id": …, "bbox": [x, y, width, height]} with known ids'
 YOLO = (
-    "expected 'class x y width height', a class that has a name, and the center and the size of a "
-    "box as shares of the image; polygons are not read"
+    "expected 'class x y width height': a named class, then the center and the size of a box as "
+    "fractions of the image; polygons are not read"
 )
 
 
@@ -73,18 +73,18 @@ class BoxOptions:
     """Boxes with a lower confidence are left out. None: MegaDetector's typical threshold, else
     0."""
     margin: float = 0.0
-    """Share of its width and height by which a box is widened on each side."""
+    """Fraction of its width and height by which a box is widened on each side."""
     whole_images: bool = False
     """Whether images without a box are items."""
 
     def __post_init__(self) -> None:
         others = (self.min_confidence, self.margin, self.whole_images)
         if self.source is None and others != (None, 0.0, False):
-            raise UsageError("min_confidence, margin and whole_images: found without boxes")
+            raise UsageError("min_confidence, margin and whole_images: only with boxes")
         if not (0 <= self.margin < math.inf and 0 <= (self.min_confidence or 0) <= 1):
             raise UsageError(
-                f"margin and min_confidence: found {self.margin} and {self.min_confidence}, "
-                "expected 0 or more, such as 0.1, and a number from 0 to 1"
+                f"margin: found {self.margin}, expected 0 or more, such as 0.1; "
+                f"min_confidence: found {self.min_confidence}, expected a number from 0 to 1"
             )
 
 
@@ -195,7 +195,7 @@ def _clip(box: FoundBox, size: tuple[int, int] | Unreadable, margin: float) -> B
     if isinstance(size, Unreadable):
         raise size
     if box.image_size not in (None, size):
-        raise Unreadable(f"the upright image has {size} pixels, not {box.image_size}")
+        raise Unreadable(f"the image, turned upright, has the size {size}, not {box.image_size}")
     edges = []
     for start, length, limit in zip(box.sides[:2], box.sides[2:], size, strict=True):
         if box.is_relative:
@@ -274,7 +274,7 @@ def _read_columns(table: Table) -> list[FoundBox]:
 
 
 def _read_json(path: Place) -> tuple[list[FoundBox], float]:
-    """Read a JSON file of MegaDetector or COCO; return its boxes, and the default of the least
+    """Read a JSON file of MegaDetector or COCO; return its boxes, and the default minimum
     confidence."""
     text = read_text(path)
     with reading(path, "JSON file of MegaDetector or COCO"):
@@ -326,7 +326,7 @@ def _read_yolo(folder: Path, listing: Listing) -> Iterator[FoundBox]:
     used = set[str]()
     for image in listing.names:
         stem = PurePosixPath(image).with_suffix("").as_posix()
-        # The last folder named 'images' becomes 'labels', as YOLO does.
+        # The last folder named 'images' becomes 'labels', as in YOLO.
         beside = re.sub("^(.*/)?images/", r"\1labels/", stem)
         name = next((name for name in (stem, beside, f"labels/{stem}") if name in files), None)
         if name is None:

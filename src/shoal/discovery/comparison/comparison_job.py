@@ -222,8 +222,8 @@ class ComparisonJob(Job):
             result = make_result(FROZEN, discovery, collection, settings)
         else:
             # Training saw all labels of the collection, so none can calibrate the confidence.
-            unseen = np.empty(0, dtype=np.int64)
-            result = make_result(TRAINED, discovery, collection, settings, unseen=unseen)
+            held_out = np.empty(0, dtype=np.int64)
+            result = make_result(TRAINED, discovery, collection, settings, held_out=held_out)
             result = with_networks(result, trial.training, learned)
         self._write_run(trial.run, result, settings, seconds)
 

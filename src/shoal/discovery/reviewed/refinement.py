@@ -149,7 +149,7 @@ class Refinement:
             images,
             labels=np.array([position_of.get(category, UNLABELED) for category in ids]),
             classes=tuple(names[category] for category in known),
-            layout=f"{images.layout}, with the review of {self.run.path}",
+            layout=f"{images.layout}; with the labels and the review of {self.run.path}",
             previous=PreviousCategories(
                 class_ids=tuple(known),
                 names=names,

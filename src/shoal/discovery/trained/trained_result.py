@@ -192,7 +192,7 @@ def _choose(
         discovery,
         images.collection,
         job.settings,
-        unseen=held_out.rows,
+        held_out=held_out.rows,
         fallback=frozen.calibration,
         frozen=images.frozen.embeddings.cpu(),
     )

@@ -227,7 +227,7 @@ function drawHead() {
       $("nearest").hidden = false;
       const [stay, leave] = category.mixed.sides.map(([labeled, unlabeled]) =>
         [labeled && `${number(labeled)} labeled`, `${number(unlabeled)} unlabeled`].filter(Boolean).join(", "));
-      const words = `May be two categories, of ${stay} and of ${leave}. Split (s) shows both.`;
+      const words = `May be a mixture of two categories, of ${stay} and of ${leave}. Split (s) shows both.`;
       const shown = strip(category.mixed.rows, "Images that may be another category");
       $("nearest").replaceChildren(make("span", { textContent: words }), shown);
     } else if (near && near.id !== category.id) {

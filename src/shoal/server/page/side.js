@@ -132,7 +132,7 @@ function makeItem(category, strip, go) {
   const left = open ? `${number(open)} left` : size ? "done" : "empty";
   const dot = make("span", { className: `dot ${kind}`, title: kind }, visuallyHidden(kind));
   const line = make("span", { className: "line" }, dot, bdi(name));
-  const about = { className: "kind", textContent: "two?", title: "May be two categories" };
+  const about = { className: "kind", textContent: "two?", title: "May be a mixture of two categories" };
   if (category.mixed) line.append(make("span", about));
   const sure = data.confidenceOfCategory(id).toFixed(2), word = visuallyHidden(size === 1 ? " image" : " images");
   const numbers = make("span", {}, number(size), word, " · ", visuallyHidden("confidence "), sure);
