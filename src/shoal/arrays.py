@@ -62,7 +62,7 @@ def archive_arrays(archive: NpzFile) -> dict[str, NDArray[Any]]:
 
     A member that is not an array is an error; numpy returns it as bytes.
     """
-    arrays: dict[str, NDArray[Any]] = {name: archive[name] for name in archive.files}
+    arrays = {name: archive[name] for name in archive.files}
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):
             raise ValueError(f"{name} is not an array")

@@ -100,8 +100,7 @@ class Calibration:
         mixed = weight * np.clip(calibrated, 0.0, 1.0) + (1 - weight) * share
         # Without calibration (weight 0), an unlabeled image is never certain.
         highest = UNCHECKED_CONFIDENCE + (1 - UNCHECKED_CONFIDENCE) * weight
-        confidence: Floats = np.where(is_labeled, mixed, np.minimum(mixed, highest))
-        return confidence
+        return np.where(is_labeled, mixed, np.minimum(mixed, highest))
 
     def for_novel(self, n_novel: int) -> "Calibration":
         """Return the calibration for a clustering with the same known categories and `n_novel`
@@ -282,7 +281,7 @@ class _Fitter:
         weights = np.where(is_hidden, per_novel, per_known)
         if not weights.any():
             return np.ones(len(is_hidden))
-        return np.asarray(weights / weights.mean())
+        return weights / weights.mean()
 
     def _curve(
         self, held_out: Ints, correct: Floats | Ints | Bools, weights: Floats | Ints

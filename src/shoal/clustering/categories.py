@@ -80,7 +80,7 @@ def describe(
     if len(filled) > 1:
         nearest = k_nearest(rows, centers, 1, exclude=at)
         second = filled[nearest.indices[:, 0].cpu().numpy()]
-    similarity: Floats = np.full(len(rows), np.nan)
+    similarity = np.full(len(rows), np.nan)
     known = centers[: int((filled < n_known).sum())]
     if len(known):
         nearest = k_nearest(rows, known, 1)
@@ -137,14 +137,12 @@ def same_category_share(lists: Neighbors, categories: Ints, row_categories: Ints
     `categories` (N,) are those of the bank, `row_categories` (M,) those of the rows.
     """
     neighbor_categories = categories[lists.indices.cpu().numpy()]  # (M, k)
-    share: Floats = (neighbor_categories == row_categories[:, None]).mean(axis=1)
-    return share
+    return (neighbor_categories == row_categories[:, None]).mean(axis=1)
 
 
 def outlier_scores(lists: Neighbors) -> Floats:
     """Return 1 - mean cosine to the neighbors: (N,)."""
-    scores: Floats = 1 - lists.similarities.cpu().numpy().mean(axis=1)
-    return scores
+    return 1 - lists.similarities.cpu().numpy().mean(axis=1)
 
 
 def vote(lists: Neighbors, bank_categories: Ints) -> Ints:
@@ -152,5 +150,4 @@ def vote(lists: Neighbors, bank_categories: Ints) -> Ints:
     votes = bank_categories[lists.indices.cpu().numpy()]  # (N, k), nearest first
     counts = (votes[:, :, None] == votes[:, None, :]).sum(axis=2)  # (N, k)
     # on ties, argmax returns the first, which is the nearest
-    chosen: Ints = votes[np.arange(len(votes)), counts.argmax(axis=1)]
-    return chosen
+    return votes[np.arange(len(votes)), counts.argmax(axis=1)]

@@ -73,8 +73,7 @@ class PairTerms:
         variance = covariance[0, 0] - 2 * k * covariance[0, 1] + k**2 * covariance[1, 1]
         between = 1 - 1 / self.labels_per_class
         variance = variance * (1 - between * n / k) + (MIN_ERROR * self.above[0]) ** 2
-        logs: Floats = -np.log(variance) / 2 - n / 2 * np.log1p(off**2 / variance / (n - 1))
-        return logs
+        return -np.log(variance) / 2 - n / 2 * np.log1p(off**2 / variance / (n - 1))
 
 
 def pair_terms(tree: Tree, known: Ints) -> PairTerms | None:
@@ -132,12 +131,11 @@ class _Cut:
 
     def by_class(self, values: Floats) -> Floats:
         """Return sums (C,) of values (rows,) over each class; every class has a row."""
-        sums: Floats = np.bincount(self.known, values).astype(np.float64)
-        return sums
+        return np.bincount(self.known, values).astype(np.float64)
 
     def by_cluster(self, values: Floats) -> Floats:
         """Return sums (rows,) of values (rows,) over each row's cluster."""
-        sums: Floats = np.bincount(self.cluster, values).astype(np.float64)
+        sums = np.bincount(self.cluster, values).astype(np.float64)
         return sums[self.cluster]
 
 
@@ -203,5 +201,4 @@ def _class_sizes(cut: _Cut, labels: Floats, n_images: int) -> Floats:
     purity = np.clip(1 - strangers / mates.mean(), 0, 1)
     own_mates = np.maximum(mates - strangers, 0.05 * mates)
     sizes = 1 + own_mates / np.maximum(same - strangers / n_images, 0.05)
-    relative: Floats = np.exp(SIZE_TRUST * purity * (np.log(sizes) - np.log(sizes).mean()))
-    return relative
+    return np.exp(SIZE_TRUST * purity * (np.log(sizes) - np.log(sizes).mean()))

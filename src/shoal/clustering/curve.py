@@ -149,8 +149,7 @@ def _gaps(tree: Tree, n_clusters: Ints) -> Floats:
     is_apart = heights[done] > tree.rounding
     ratios = np.ones(len(n_clusters))
     ratios[is_apart] = heights[done + 1][is_apart] / heights[done][is_apart]
-    gaps: Floats = np.log(ratios)
-    return gaps
+    return np.log(ratios)
 
 
 class RunningMatching:

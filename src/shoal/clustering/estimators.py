@@ -256,7 +256,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Rows of zeros are accepted among integers, because `check_estimator` requires it: a row of
         zero counts favors no column. In floats, they mean that the encoder failed.
         """
-        rows: Floats = validate_data(
+        rows = validate_data(
             self,
             X,
             reset=not is_fitted,

@@ -128,5 +128,5 @@ def _label_copies(points: Tensor, labels: Ints) -> Ints:
     np.minimum.at(lowest, group[labeled], labels[labeled])
     np.maximum.at(highest, group[labeled], labels[labeled])
     shared = np.where(lowest == highest, highest, UNLABELED)[group]
-    classes: Ints = np.searchsorted(np.unique(shared[shared != UNLABELED]), shared)
+    classes = np.searchsorted(np.unique(shared[shared != UNLABELED]), shared)
     return np.where(shared == UNLABELED, UNLABELED, classes)

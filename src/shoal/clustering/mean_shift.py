@@ -78,8 +78,7 @@ class NeighborAttention(nn.Module):
         """Return weights (N, k), with rows that sum to 1, of `points` (N, D) over `neighbors` (N,
         k, D)."""
         logits = torch.einsum("nd,nkd->nk", self.query(points), self.key(neighbors))  # (N, k)
-        weights: Tensor = (logits / points.shape[1] ** 0.5).softmax(dim=1)
-        return weights
+        return (logits / points.shape[1] ** 0.5).softmax(dim=1)
 
 
 def mean_shift(

@@ -166,5 +166,4 @@ def principal_columns(points: Tensor, n_columns: int) -> Floats:
     rows = points.double()
     centered = rows - rows.mean(dim=0)
     directions = torch.linalg.eigh(centered.T @ centered).eigenvectors  # (D, D) ascending
-    projected: Floats = (centered @ directions[:, -n_columns:]).cpu().numpy()
-    return projected
+    return (centered @ directions[:, -n_columns:]).cpu().numpy()

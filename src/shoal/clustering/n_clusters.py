@@ -220,8 +220,7 @@ def _posterior(curve: Curve) -> Floats:
 
 def _normalized(logs: Floats) -> Floats:
     weights = np.exp(logs - logs.max())
-    shares: Floats = weights / weights.sum()
-    return shares
+    return weights / weights.sum()
 
 
 def read_heuristic(curve: Curve) -> tuple[str, float, float]:

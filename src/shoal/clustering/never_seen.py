@@ -25,7 +25,7 @@ BATCH_IMAGES = 256
 def seen_probability(curve: Mapping[str, float], outlier_score: Floats) -> Floats:
     """Return the probability (M,) that images with these outlier scores (M,) are of a category in
     the run."""
-    return np.asarray(expit(curve["intercept"] + curve["slope"] * outlier_score))
+    return expit(curve["intercept"] + curve["slope"] * outlier_score)
 
 
 def fit_seen_probability(

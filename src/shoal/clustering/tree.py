@@ -176,5 +176,5 @@ def number_by_first(roots: Ints) -> Ints:
     # Of several leaves the last one written stays, which is the smallest.
     smallest[roots[::-1]] = leaves[::-1]
     first = smallest[roots]  # (N,)
-    numbers: Ints = np.cumsum(first == leaves) - 1
+    numbers = np.cumsum(first == leaves) - 1
     return numbers[first]

@@ -115,5 +115,4 @@ class Scratch:
         buffers = vars(self._own)
         if key not in buffers or len(buffers[key]) < n:
             buffers[key] = torch.empty(n, dtype=dtype, device=self._device)
-        array: Tensor = buffers[key][:n].view(shape)
-        return array
+        return buffers[key][:n].view(shape)

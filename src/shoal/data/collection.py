@@ -138,8 +138,7 @@ class Collection:
     @cached_property
     def is_labeled(self) -> Bools:
         """(N,) whether each image is labeled."""
-        mask: Bools = self.labels != UNLABELED
-        return mask
+        return self.labels != UNLABELED
 
     @property
     def n_labeled(self) -> int:

@@ -64,8 +64,7 @@ def classifier_categories(result: Result, predicted: Ints) -> list[int]:
     pairs = pairs[:, np.argsort(sizes, kind="stable")]  # the largest of an output comes last
     categories = np.full(int(predicted.max()) + 1, UNLABELED)
     categories[pairs[0]] = np.asarray(result.ids)[pairs[1]]
-    ids: list[int] = categories.tolist()
-    return ids
+    return categories.tolist()
 
 
 def cluster(

@@ -216,7 +216,7 @@ def _check_folder(job: Job) -> str:
 def _check_same(job: Job, checksum: str) -> None:
     """Raise if the settings, images or labels differ from those of the run in the folder."""
     run = job.run
-    started: Any = run.config_as(type(job.config))
+    started = run.config_as(type(job.config))
     # The time limit may change: a run that it stopped can be resumed with a different limit.
     started = replace(started, max_minutes=job.config.max_minutes)
     changed = differences(job.config, started)

@@ -134,5 +134,4 @@ def score_to_dict(score: Score) -> dict[str, object]:
     """Return the score as plain numbers, with None for NaN."""
     plain = asdict(score)
     del plain["notes"]
-    values: dict[str, object] = nan_to_null(plain.pop("accuracy") | plain)
-    return values
+    return nan_to_null(plain.pop("accuracy") | plain)

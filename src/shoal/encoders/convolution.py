@@ -113,8 +113,7 @@ class _ReLU6(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (out,) = ctx.saved_tensors
-        gradient: Tensor = torch.ops.aten.hardtanh_backward(gradients[0], out, 0.0, MAX)
-        return gradient
+        return torch.ops.aten.hardtanh_backward(gradients[0], out, 0.0, MAX)
 
 
 class _Depthwise(torch.autograd.Function):

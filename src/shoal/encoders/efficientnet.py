@@ -53,7 +53,7 @@ class MobileBlock(nn.Module):
         """Turn a feature map (B, C, H, W) into another."""
         # Cached tokens have channels first, which would make the sum below slow.
         features = features.contiguous(memory_format=torch.channels_last)
-        out: Tensor = self.layers(features)
+        out = self.layers(features)
         if self.has_skip:
             out = out + features
         return out
@@ -68,5 +68,4 @@ class PooledMap(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Turn a feature map (B, C, H, W) into features (B, D)."""
-        maps: Tensor = self.conv(features)
-        return maps.mean(dim=(2, 3))
+        return self.conv(features).mean(dim=(2, 3))

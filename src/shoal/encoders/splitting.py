@@ -158,7 +158,7 @@ class Whole(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Turn images (B, 3, S, S) into features (B, D)."""
         out = self.model(pixel_values=images, **_inputs(self.model))
-        hidden: Tensor = out.last_hidden_state
+        hidden = out.last_hidden_state
         if self.is_class_token:
             return hidden[:, 0]
         pooled: Tensor | None = getattr(out, "pooler_output", None)
@@ -215,7 +215,7 @@ def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
 
 def _run_whole(whole: Whole, probe: Tensor, kind: str) -> Tensor:
     try:
-        features: Tensor = whole(probe)
+        features = whole(probe)
         is_random = not torch.equal(whole(probe), features)
     except Exception as error:  # whatever a model for text, sound or several images raises
         raise UsageError(
@@ -246,6 +246,5 @@ def _inputs(module: nn.Module) -> Arguments:
 def _blocks(root: "PreTrainedModel") -> nn.ModuleList:
     for path in BLOCK_LISTS:
         with suppress(AttributeError):
-            found: nn.ModuleList = attrgetter(path)(root)
-            return found
+            return attrgetter(path)(root)
     raise AttributeError(f"no blocks at {', '.join(BLOCK_LISTS)}")

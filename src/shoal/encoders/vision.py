@@ -102,8 +102,7 @@ class Encoder(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Turn normalized images (B, 3, S, S) into features (B, D)."""
-        features: Tensor = self.tail(self.trunk(images))
-        return features
+        return self.tail(self.trunk(images))
 
     def run_trunk(self, images: Tensor) -> Tensor:
         """Return the trunk's tokens of normalized images (B, 3, S, S), computed by the engine and

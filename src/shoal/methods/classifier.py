@@ -85,8 +85,7 @@ class ClassifierModel(Model):
 
     def predict(self, embeddings: Tensor) -> Tensor:
         """Return the cluster (N,) with the largest cosine."""
-        cosines: Tensor = self.classifier(embeddings)  # (N, K)
-        return cosines.argmax(dim=1)
+        return self.classifier(embeddings).argmax(dim=1)  # of (N, K)
 
 
 def n_outputs(shape: TaskShape) -> int:

@@ -147,12 +147,10 @@ def nearest_clusters(learned: Representation, discovery: Discovery, unseen: Tens
         assert learned.model is not None
         predicted = learned.model.predict(unseen)
         assert predicted is not None
-        outputs: Ints = predicted.cpu().numpy()
-        return outputs
+        return predicted.cpu().numpy()
     # (K, D)
     centers = category_centers(learned.embeddings, discovery.clusters, discovery.n_clusters)
-    nearest: Ints = k_nearest(unseen, centers.to(unseen.dtype), 1).indices[:, 0].cpu().numpy()
-    return nearest
+    return k_nearest(unseen, centers.to(unseen.dtype), 1).indices[:, 0].cpu().numpy()
 
 
 def resolve_n_clusters(
@@ -180,7 +178,7 @@ def to_numpy(tensor: torch.Tensor) -> Floats:
         return rows.numpy()
     cache = cache_folder()
     with writing(cache):
-        array: Floats = scratch_array(tuple(rows.shape), np.float32, cache)
+        array = scratch_array(tuple(rows.shape), np.float32, cache)
     for start in range(0, len(rows), BLOCK_ROWS):
         part = slice(start, start + BLOCK_ROWS)
         array[part] = rows[part].float().cpu().numpy()

@@ -114,8 +114,7 @@ class Cms(Model):
 
     def represent(self, inputs: Tensor) -> Tensor:
         """Return the head's output, the embeddings that are clustered."""
-        embeddings: Tensor = self.head(self.encoder.tail(inputs))
-        return embeddings
+        return self.head(self.encoder.tail(inputs))
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Rebuild the bank from embeddings of every image, or of two random views of each."""

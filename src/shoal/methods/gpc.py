@@ -147,7 +147,7 @@ def fit_mixture(
         n_init=1,
         max_iterations=KMEANS_STEPS,
     )
-    clusters: Ints = found.labels.cpu().numpy()
+    clusters = found.labels.cpu().numpy()
     if is_given:
         return clusters
     columns = principal_columns(points, settings.mixture_columns)

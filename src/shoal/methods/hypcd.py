@@ -101,15 +101,14 @@ class HypCd(SimGcd):
         """Return clipped features (b, C) and one more column that brings each row to norm r, so
         that the norm of the features survives normalization."""
         clip = self.settings.clip
-        features: Tensor = self.encoder.tail(inputs).float()
+        features = self.encoder.tail(inputs).float()
         norms = torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp_max(clip)  # (b, 1)
         missing = ((clip - norms) * (clip + norms)).sqrt()
         return torch.cat([clip_rows(features, clip), missing], dim=1)
 
     def predict(self, embeddings: Tensor) -> Tensor:
         """Return the cluster (N,) with the largest output."""
-        outputs: Tensor = self.classifier(self.settings.clip * embeddings[:, :-1])  # (N, K)
-        return outputs.argmax(dim=1)
+        return self.classifier(self.settings.clip * embeddings[:, :-1]).argmax(dim=1)  # of (N, K)
 
 
 class HyperbolicClassifier(CosineClassifier):
@@ -142,7 +141,7 @@ class HyperbolicClassifier(CosineClassifier):
 
 def clip_rows(rows: Tensor, limit: float) -> Tensor:
     """Scale rows (N, X) whose norm exceeds a limit to this norm."""
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)  # (N, 1)
+    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)  # (N, 1)
     return rows * (limit / norms.clamp_min(limit))
 
 
@@ -177,7 +176,7 @@ def distances(points: Tensor, curvature: float) -> Tensor:
     euclidean = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
     depths = 1 - curvature * points.square().sum(dim=1)  # (N,), 0 at the boundary
     scale = math.sqrt(curvature)
-    sines: Tensor = scale * euclidean / (depths[:, None] * depths).sqrt()  # (N, N), hyperbolic
+    sines = scale * euclidean / (depths[:, None] * depths).sqrt()  # (N, N), hyperbolic
     return 2 / scale * sines.asinh()
 
 

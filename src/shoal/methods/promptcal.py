@@ -207,8 +207,7 @@ class PromptCal(Model):
 
     def represent(self, inputs: Tensor) -> Tensor:
         """Return the features, which images are clustered by."""
-        features: Tensor = self.prompts(inputs, self.encoder.trunk, self.encoder.tail)["features"]
-        return features
+        return self.prompts(inputs, self.encoder.trunk, self.encoder.tail)["features"]
 
     def lr_at(self, epoch: int, settings: TrainSettings) -> float:
         """Return the learning rate of an epoch; that of the second stage may restart."""
@@ -244,7 +243,7 @@ class PromptCal(Model):
         if is_second:
             self._run_teacher(batch)
         losses: dict[str, Tensor] = {}
-        total: Tensor = torch.zeros((), device=self.device)
+        total = torch.zeros((), device=self.device)
         for kind, weight in self.kinds.items():
             views = batch.gather(batch.outputs[f"{kind}projections"])  # (2B, X)
             if is_second:

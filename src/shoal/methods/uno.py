@@ -132,7 +132,7 @@ class Uno(Model):
         known = F.one_hot(labels.clamp_min(0), cosines.shape[-1]) * ~is_unlabeled[:, None]  # (B, K)
         targets = balanced.flip(0) + known  # of the two, one is 0 in every row
         predictions = (cosines / settings.temperature).log_softmax(dim=-1)
-        losses: Tensor = -(targets * predictions).sum(dim=-1)  # (2, H, B)
+        losses = -(targets * predictions).sum(dim=-1)  # (2, H, B)
         return losses.mean(dim=(0, 2))
 
     def predict(self, embeddings: Tensor) -> Tensor:

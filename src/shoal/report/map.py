@@ -137,8 +137,7 @@ def aligned(points: Floats, target: Floats) -> Floats:
     """Rotate and reflect a map onto another one of the same images (orthogonal Procrustes)."""
     centered = points - points.mean(axis=0)
     rotation, _ = scipy.linalg.orthogonal_procrustes(centered, target - target.mean(axis=0))
-    rotated: Floats = centered @ rotation
-    return rotated
+    return centered @ rotation
 
 
 def _layouts(
@@ -160,5 +159,5 @@ def tsne(x: Floats) -> Floats:
     model = TSNE(perplexity=perplexity, max_iter=TSNE_STEPS, random_state=0)
     # One thread: reproducible, and on a busy machine several threads wait for each other.
     with threadpool_limits(1):
-        points: Floats = model.fit_transform(np.ascontiguousarray(x, np.float32))
+        points = model.fit_transform(np.ascontiguousarray(x, np.float32))
     return points

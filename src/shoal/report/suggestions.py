@@ -135,8 +135,7 @@ def close_pairs(
 def compared(rows: Ints) -> Ints:
     """Return the rows, or an even sample of `MOST_COMPARED` in the same order."""
     n_compared = min(len(rows), MOST_COMPARED)
-    chosen: Ints = rows[np.linspace(0, len(rows) - 1, n_compared).astype(np.int64)]
-    return chosen
+    return rows[np.linspace(0, len(rows) - 1, n_compared).astype(np.int64)]
 
 
 def separation(a: Floats, b: Floats) -> float:
@@ -164,8 +163,7 @@ def _projected(group: Floats, other: Floats) -> Floats:
     means_without = (n * group.mean(axis=0) - group) / (n - 1)  # (n, D) leave-one-out
     lines = other.mean(axis=0) - means_without  # (n, D)
     lengths = np.maximum(np.linalg.norm(lines, axis=1), np.finfo(np.float64).tiny)
-    positions: Floats = np.einsum("nd,nd->n", group, lines) / lengths
-    return positions
+    return np.einsum("nd,nd->n", group, lines) / lengths
 
 
 def suspicious_labels(run: ReviewedRun) -> list[SuspiciousLabel]:

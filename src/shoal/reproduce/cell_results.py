@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import shoal
-from shoal.arrays import UNLABELED, Ints, nan_to_null
+from shoal.arrays import UNLABELED, nan_to_null
 from shoal.checksums import digest_names
 from shoal.clustering.matching import recall_at_k
 from shoal.clustering.neighbors import k_nearest
@@ -46,7 +46,7 @@ def recall(embeddings: Tensor, images: BenchmarkImages) -> dict[str, float]:
     same_row = torch.arange(len(embeddings), device=embeddings.device)
     n_neighbors = min(RECALL_AT, len(embeddings) - 1)
     lists = k_nearest(embeddings, embeddings, n_neighbors, exclude=same_row)
-    near: Ints = lists.indices.cpu().numpy()
+    near = lists.indices.cpu().numpy()
     is_labeled = images.labels != UNLABELED
     queries = {"all": slice(None), "labeled": is_labeled, "unlabeled": ~is_labeled}
     return {
@@ -83,7 +83,7 @@ def describe(
 def read_result(file: Path) -> Result:
     """Read a cell's file; refuse one that lacks what a table needs."""
     try:
-        content: Result = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
         for measure in COLUMNS:
             math.fsum(numbers(measure, content))  # raises for anything but numbers
         for name in ("images", "notes", "collapse", "n_clusters_source"):

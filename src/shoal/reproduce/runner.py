@@ -153,7 +153,7 @@ class Runner:
         )
         accuracies = [value for value in found.accuracies if not math.isnan(value)]
         true_k = images.n_classes
-        result: Result = describe(cell, learned, loaded.train, self.device)
+        result = describe(cell, learned, loaded.train, self.device)
         result |= {
             "accuracy": {name: 100 * share for name, share in asdict(accuracy).items()},
             "n_clusters": found.n_clusters,

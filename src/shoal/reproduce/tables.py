@@ -47,7 +47,7 @@ def build_table(
     experiment = plan.experiment
     columns = COLUMNS[experiment.measure]
     papers = paper_numbers(experiment.name, experiment.datasets)
-    rows: dict[str, list[str]] = {row.name: [row.name] for row in experiment.rows}
+    rows = {row.name: [row.name] for row in experiment.rows}
     records: list[Record] = []
     remarks: list[str] = []
     choices: dict[str, Record] = {}

@@ -75,7 +75,7 @@ def _parsed(text: str, file: Path, line: int | None = None) -> dict[str, Any]:
 def read_array(file: Path) -> np.ndarray[Any, Any]:
     """Map an array into memory, read-only."""
     with reading(file):
-        array: np.ndarray[Any, Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
         if not isinstance(array, np.ndarray):
             raise ValueError("an archive of arrays")
         return array

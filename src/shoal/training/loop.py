@@ -161,8 +161,7 @@ class Loop:
             return False, False
         with others_waiting():
             predicted = self.trainer.predict(embeddings)
-            decision: tuple[bool, bool] = self.early_stopping(epoch, embeddings, predicted)
-            return decision
+            return self.early_stopping(epoch, embeddings, predicted)
 
     def evaluate_last(self) -> None:
         """After a stop, evaluate the last finished epoch, which may be the best, and write the best

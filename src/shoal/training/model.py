@@ -152,8 +152,7 @@ class Model(nn.Module, ABC):
     def represent(self, inputs: Tensor) -> Tensor:
         """Return the embeddings (b, D) that images are clustered by, of any norm; by default the
         tail's features."""
-        features: Tensor = self.encoder.tail(inputs)
-        return features
+        return self.encoder.tail(inputs)
 
     def predict(self, embeddings: Tensor) -> Tensor | None:
         """Return the cluster (N,) of each unit embedding (N, D) by a learned classifier, 0 … K-1,

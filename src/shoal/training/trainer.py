@@ -265,7 +265,7 @@ def add_over_processes(gradients: list[Tensor]) -> None:
 
 def clip_gradients(gradients: list[Tensor], max_norm: float | None) -> Tensor:
     """Clip the total norm of gradients to `max_norm` in place; return the norm before clipping."""
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     if max_norm is not None:
         torch._foreach_mul_(gradients, (max_norm / norm).clamp_max(1))
     return norm

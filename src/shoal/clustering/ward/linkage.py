@@ -134,7 +134,7 @@ def link_rows(rows: Tensor, *, is_called: bool = False, **lists: Tensor) -> Floa
 def _link_by_scipy(rows: Tensor, scale: float) -> Floats:
     """Return scipy's tree of the rows, scaled so that distances of large numbers stay finite."""
     # From distances: scipy warns of rows that look like a square distance matrix.
-    linkage: Floats = scipy_linkage(pdist((rows.double() * scale).cpu().numpy()), "ward")
+    linkage = scipy_linkage(pdist((rows.double() * scale).cpu().numpy()), "ward")
     linkage[:, 2] /= scale
     return linkage
 

@@ -105,8 +105,7 @@ class Pixels:
         return len(self.rows)
 
     def __getitem__(self, key: int | slice | Sequence[int] | Ints) -> NDArray[np.uint8]:
-        taken: NDArray[np.uint8] = np.take(self.store, self.rows[key], axis=0)
-        return taken
+        return np.take(self.store, self.rows[key], axis=0)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

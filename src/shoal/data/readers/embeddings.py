@@ -211,8 +211,7 @@ def _stack_lists(column: "ChunkedArray", where: str) -> Array:
         lengths = pyarrow.compute.list_value_length(lists).unique().to_pylist()
     if len(lengths) != 1 or None in lengths:  # None: no list
         raise DataError(f"{where}: found {lists.type}, expected lists of the same length")
-    stacked: Array = lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), -1)
-    return stacked
+    return lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), -1)
 
 
 def _as_names(values: Cells | None, n_rows: int, path: Path) -> list[str]:

@@ -334,7 +334,7 @@ def _index_parquet(
 
 def _image_column(schema: "Schema", chosen: str | None) -> str | None:
     """Return the column of images: the chosen one, an accepted name, or the only struct."""
-    structs: list[str] = [column.name for column in schema if _is_image_struct(column.type)]
+    structs = [column.name for column in schema if _is_image_struct(column.type)]
     usable = set(structs)
     for column in schema:
         if column.name in IMAGE_COLUMNS and str(column.type) in ("binary", "large_binary"):

@@ -198,8 +198,7 @@ def reading(place: PurePath, kind: str = "file") -> Iterator[None]:
 def file_info(address: Address) -> dict[str, str | int | None]:
     """Return what a store knows of a file; raise FileNotFoundError if it does not exist."""
     store = file_system(address.scheme)
-    info: dict[str, str | int | None] = with_retries(lambda: store.info(str(address)))
-    return info
+    return with_retries(lambda: store.info(str(address)))
 
 
 def remote_state(address: Address) -> str | None:
@@ -219,7 +218,7 @@ def read_bytes(address: str, start: int | None = None, n_bytes: int | None = Non
         end = start + n_bytes
 
     def request() -> bytes:
-        content: bytes = store.cat_file(address, start=start, end=end)
+        content = store.cat_file(address, start=start, end=end)
         if n_bytes is not None and len(content) > n_bytes:
             raise DataError(
                 f"{address}: the server does not support ranges of bytes; download the file"

@@ -212,8 +212,7 @@ class Comparison:
             "sentences": self.sentences,
             "best": self.best.method,
         }
-        plain: dict[str, Any] = nan_to_null(content)
-        return plain
+        return nan_to_null(content)
 
 
 def _titles(names: Sequence[str]) -> str:

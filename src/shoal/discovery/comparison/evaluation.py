@@ -108,7 +108,7 @@ def find_correct(split: LabelSplit, rows: Sequence[Assignment]) -> Bools:
     labels = np.array([split.classes[label] for label in split.labels], dtype=object)
     names = np.array([row.category for row in rows], dtype=object)
     is_found_novel = np.array([row.is_novel for row in rows])
-    is_correct: Bools = np.array(names == labels, dtype=bool)
+    is_correct = np.array(names == labels, dtype=bool)
     both = split.is_novel & is_found_novel
     is_correct[both] = correct_images(labels[both], names[both])
     return is_correct

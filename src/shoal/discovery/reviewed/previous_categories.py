@@ -144,8 +144,7 @@ def _nearest_ids(
         if not is_allowed.any():
             is_allowed = numbers != NO_CATEGORY
         nearest[row] = np.where(is_allowed, scores, -np.inf).argmax()
-    nearest_ids: Ints = numbers[nearest]
-    return nearest_ids
+    return numbers[nearest]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
