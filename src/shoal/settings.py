@@ -19,6 +19,9 @@ from shoal.errors import UsageError, did_you_mean
 
 Settings = TypeVar("Settings")
 
+Plain = dict[str, Any]
+"""Values by name, as in YAML and JSON."""
+
 TYPE_NAMES: dict[object, str] = {
     int: "a whole number",
     float: "a number, such as 0.1 or 5.0e-05",  # YAML 1.1 reads 5e-5 as text

@@ -26,6 +26,7 @@ from scipy.optimize import isotonic_regression
 
 from shoal.arrays import UNLABELED, Bools, Floats, Ints, nan_to_null
 from shoal.clustering.matching import match_clusters
+from shoal.settings import Plain
 
 N_FOLDS = 5
 N_GROUPS = 10
@@ -108,7 +109,7 @@ class Calibration:
         scale = np.concatenate([self.scale[np.isfinite(self.scale)], np.full(n_novel, np.nan)])
         return replace(self, scale=scale)
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> Plain:
         """Return the contents of calibration.json."""
         return {"is_calibrated": self.label_rate is not None, **nan_to_null(asdict(self))}
 

@@ -37,7 +37,7 @@ from shoal.clustering.neighbors import k_nearest
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
-from shoal.device import choose_device
+from shoal.device import AnyDevice, choose_device
 from shoal.errors import DataError, UsageError
 
 Labels = Sequence[object] | NDArray[np.generic] | None
@@ -140,7 +140,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         try_average: bool = True,
         split_mixtures: bool = True,
         outlier_share: float = 0.01,
-        device: str | torch.device | None = None,
+        device: AnyDevice = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.n_neighbors = n_neighbors
@@ -331,7 +331,7 @@ class WardClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self,
         n_clusters: int = 2,
         *,
-        device: str | torch.device | None = None,
+        device: AnyDevice = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.device = device

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from shoal.arrays import Floats, as_matrix, name_rows
+from shoal.device import AnyDevice
 from shoal.errors import DataError
 from shoal.words import count
 
@@ -53,7 +54,7 @@ def row_lengths(rows: Tensor) -> Tensor:
 def unit_points(
     x: Tensor | ArrayLike,
     *,
-    device: torch.device | str | None = None,
+    device: AnyDevice = None,
     name: str = "X",
     min_rows: int = 2,
 ) -> Tensor:
@@ -85,7 +86,7 @@ def unit_points(
     return points
 
 
-def _block(rows: Tensor | Floats, device: torch.device | str | None) -> Tensor:
+def _block(rows: Tensor | Floats, device: AnyDevice) -> Tensor:
     """Return rows on a device, as float32 or float64."""
     if not isinstance(rows, Tensor):
         # A copy: torch does not take read-only memory or negative strides.

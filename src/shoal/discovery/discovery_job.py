@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from shoal.data.collection import Collection
-from shoal.device import choose_device
+from shoal.device import AnyDevice, choose_device
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.frozen_result import make_frozen_result
 from shoal.discovery.job import EmbeddedImages, Job
@@ -21,6 +19,7 @@ from shoal.discovery.reviewed.refinement import Refinement
 from shoal.discovery.run_job import run_job
 from shoal.discovery.trained.trained_result import train_and_choose
 from shoal.runs import Run
+from shoal.settings import Plain
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -31,7 +30,7 @@ class DiscoveryJob(Job):
     """The review of an earlier run that this one continues."""
     report: bool = True
 
-    def plan(self, readable: Collection) -> dict[str, Any]:
+    def plan(self, readable: Collection) -> Plain:
         """Return counts of images by category, the method, and whether it may train."""
         return {
             "n_images": len(readable),
@@ -44,7 +43,7 @@ class DiscoveryJob(Job):
             "trains": self.settings.is_trained,
         }
 
-    def compute(self, images: EmbeddedImages) -> dict[str, Any]:
+    def compute(self, images: EmbeddedImages) -> Plain:
         """Cluster the frozen embeddings, train, and write the better result."""
         result = make_frozen_result(self, images)
         other = None
@@ -72,7 +71,7 @@ def discover_images(
     out: Path | str,
     settings: DiscoverySettings | None = None,
     *,
-    device: str | torch.device | None = None,
+    device: AnyDevice = None,
     reporter: Reporter | None = None,
     report: bool = False,
     **options: Any,

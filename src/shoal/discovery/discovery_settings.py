@@ -23,7 +23,16 @@ from shoal.methods.registry import (
     with_encoder,
 )
 from shoal.methods.setting_changes import change_settings, describe_unknown_setting, has_setting
-from shoal.settings import BelowOne, Range, check_ranges, from_dict, named_by, read_yaml, to_dict
+from shoal.settings import (
+    BelowOne,
+    Plain,
+    Range,
+    check_ranges,
+    from_dict,
+    named_by,
+    read_yaml,
+    to_dict,
+)
 
 ShareBetween = Annotated[float, Range("a number between 0 and 1", lambda value: 0 < value < 1)]
 PixelSize = Annotated[int, Range(f"8 to {MAX_SIZE:,}", lambda value: 8 <= value <= MAX_SIZE)]
@@ -172,7 +181,7 @@ class DiscoverArguments(SettingArguments, total=False):
     reporter: Reporter | None
 
 
-def with_device_recipe(arguments: Mapping[str, Any], recipe: str) -> dict[str, Any]:
+def with_device_recipe(arguments: Mapping[str, Any], recipe: str) -> Plain:
     """Return the arguments of `choose_settings` with a recipe for a device, unless they choose the
     method's settings otherwise.
 
@@ -232,7 +241,7 @@ def choose_settings(
             f"unknown argument {name!r}{did_you_mean(name, DiscoverArguments.__annotations__)}; "
             "any other setting is given as changes={'training.lr': 0.1}"
         )
-    kept: dict[str, Any] = {}
+    kept: Plain = {}
     if config is None:
         settings = DiscoverySettings()
     else:

@@ -27,9 +27,11 @@ from shoal.discovery.reporter import Reporter
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError
+from shoal.files import AnyPath
 from shoal.methods.clusters import Representation
 from shoal.methods.trunk_outputs import TrunkOutputs
 from shoal.runs import Run
+from shoal.settings import Plain
 
 if TYPE_CHECKING:
     from shoal.discovery.comparison.comparison_settings import ComparisonSettings
@@ -41,8 +43,8 @@ class ImageSource:
 
     images: Any = None
     labels: Any = None
-    labeled: str | os.PathLike[str] | None = None
-    unlabeled: str | os.PathLike[str] | None = None
+    labeled: AnyPath | None = None
+    unlabeled: AnyPath | None = None
     path_column: str | None = None
     label_column: str | None = None
     allow_missing: bool = False
@@ -155,11 +157,11 @@ class Job(ABC):
         return encoders[0]
 
     @abstractmethod
-    def plan(self, readable: Collection) -> dict[str, Any]:
+    def plan(self, readable: Collection) -> Plain:
         """Return what --dry-run reports in addition to the items common to all jobs."""
 
     @abstractmethod
-    def compute(self, images: EmbeddedImages) -> dict[str, Any]:
+    def compute(self, images: EmbeddedImages) -> Plain:
         """Compute and write the results; return items for provenance.json."""
 
     @property

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -33,6 +32,7 @@ from shoal.data.readers.embeddings import Embeddings
 from shoal.discovery.reviewed.previous_categories import Naming, reuse_names
 from shoal.methods.clusters import Discovery
 from shoal.runs import MIXED_FROM, Assignment, Category, Run
+from shoal.settings import Plain
 
 N_EXEMPLARS = 5
 """Typical images listed for a category."""
@@ -64,7 +64,7 @@ class Result:
     """'frozen' or 'trained' if images were clustered; empty if embeddings were given."""
     trained_in: Path | None = None
     """The folder with the networks and metrics of a trained result."""
-    model: dict[str, Any] = field(default_factory=dict)
+    model: Plain = field(default_factory=dict)
     """The content of its model.json: the number of trained blocks (None: the number in the
     encoder's catalog entry); the weight of the frozen embeddings in the blend; the sizes that the
     networks depend on (`TaskShape`)."""
@@ -197,10 +197,10 @@ def write_categories(run: Run, named: Result, shift: ShiftSettings) -> None:
         run.write_json("shifts", shifts)
 
 
-def _estimate(discovery: Discovery) -> dict[str, Any]:
+def _estimate(discovery: Discovery) -> Plain:
     """Return the content of estimate.json."""
     estimate = discovery.estimate
-    content: dict[str, Any] = {
+    content: Plain = {
         "n_clusters": discovery.n_clusters,
         "rule": discovery.n_clusters_source or "given",
         "is_given": not discovery.n_clusters_source,

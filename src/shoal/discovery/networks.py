@@ -1,7 +1,6 @@
 """The networks of a finished run: its encoder and, if it was trained, its model."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.registry import get_method
 from shoal.runs import Run, damaged
+from shoal.settings import Plain
 from shoal.training.checkpoint import load_weights, read_checkpoint
 from shoal.training.model import Model, TaskShape
 
@@ -66,7 +66,7 @@ def has_model(run: Run) -> bool:
 def load_networks(run: Run, settings: DiscoverySettings, device: torch.device) -> Networks:
     """Load the encoder of a run and, for a trained result, the model with its weights."""
     chosen = settings.method_settings
-    about: dict[str, Any] = {"frozen_weight": 1.0}
+    about: Plain = {"frozen_weight": 1.0}
     model = None
     try:
         if has_model(run):

@@ -25,6 +25,7 @@ from shoal.report.suggested_splits import suggested_splits
 from shoal.review.decisions import COUNTED_BY
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import MIXED_FROM, RESULTS, THUMBNAILS, UNCERTAIN_BELOW, Run, column
+from shoal.settings import Plain
 from shoal.text import shown
 from shoal.words import count, doubt_labels, first_few, interval_in_words, is_wide, plural, span
 
@@ -182,7 +183,7 @@ def summarize_run(run: Run) -> str:
     return " ".join(sentences)
 
 
-def collect_facts(run: Run) -> dict[str, Any]:
+def collect_facts(run: Run) -> Plain:
     """Return what --json prints: the summary, counts, how K was chosen, times and the files."""
     rows = run.assignments
     provenance = run.provenance

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -45,7 +44,7 @@ from shoal.errors import DataError, Diverged, ShoalError, UsageError
 from shoal.methods.clusters import Representation, to_numpy
 from shoal.methods.trunk_outputs import TrunkOutputs
 from shoal.runs import THUMBNAILS, Run, Skip, check_not_locked, damaged, locked
-from shoal.settings import differences
+from shoal.settings import Plain, differences
 from shoal.training.tokens import TokenCollector
 from shoal.words import count, first_few, plural
 
@@ -72,7 +71,7 @@ def run_job(job: Job) -> None:
             _run_worker(replace(job, reporter=SILENT))
 
 
-def preview(job: Job) -> dict[str, Any]:
+def preview(job: Job) -> Plain:
     """Return what a job would do, for --dry-run; raise any error that can be found without decoding
     images.
 

@@ -14,6 +14,7 @@ from shoal.data.readers import read_labels
 from shoal.data.readers.tables import is_frame
 from shoal.errors import DataError, UsageError
 from shoal.runs import Run, column, locked
+from shoal.settings import Plain
 from shoal.words import count, first_few
 
 
@@ -130,7 +131,7 @@ def _accuracy(y_true: Ints, y_pred: Ints, is_known: Bools) -> Accuracy:
     )
 
 
-def score_to_dict(score: Score) -> dict[str, object]:
+def score_to_dict(score: Score) -> Plain:
     """Return the score as plain numbers, with None for NaN."""
     plain = asdict(score)
     del plain["notes"]

@@ -17,7 +17,7 @@ from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.methods.clusters import Discovery, Representation, shift_and_cut
 from shoal.methods.method import TrainedSettings
-from shoal.training.model import Epoch, Model, TaskShape, consecutive_labels
+from shoal.training.model import Epoch, Model, TaskShape, Tensors, consecutive_labels
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +71,7 @@ class ClassifierModel(Model):
         super().__init__(encoder, settings, shape)
         self.classifier = CosineClassifier(encoder.feature_dim, n_outputs(shape))
 
-    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+    def forward(self, inputs: Tensor) -> Tensors:
         """Return unit features (b, D), and cosines with the clusters, (b, K)."""
         features = unit(self.encoder.tail(inputs).float())
         return {"features": features, "cosines": self.classifier(features)}

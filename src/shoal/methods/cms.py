@@ -32,10 +32,10 @@ from shoal.methods.clusters import (
     shift_and_cut,
 )
 from shoal.methods.method import Method, TrainedSettings
-from shoal.settings import Temperature, to_dict
+from shoal.settings import Plain, Temperature, to_dict
 from shoal.training.collapse import collapse_statistics
 from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
-from shoal.training.model import Batch, Epoch, Model, TaskShape
+from shoal.training.model import Batch, Epoch, Model, TaskShape, Tensors
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +108,7 @@ class Cms(Model):
                 f"images to train on, expected at most {most}; lower it, or add images"
             )
 
-    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+    def forward(self, inputs: Tensor) -> Tensors:
         """Return the embeddings v of views."""
         return {"embeddings": self.represent(inputs)}
 
@@ -122,7 +122,7 @@ class Cms(Model):
         self.bank = embeddings.clone()
         return collapse_statistics(self.bank)
 
-    def loss(self, batch: Batch) -> dict[str, Tensor]:
+    def loss(self, batch: Batch) -> Tensors:
         """Return equation 8 and its two terms."""
         loss = self.settings.loss
         views = batch.outputs["embeddings"]  # (2b, D)
@@ -178,7 +178,7 @@ class Cms(Model):
             views, self.bank, self.shift, exclude=images, exact=False, generator=generator
         )
 
-    def identity(self) -> dict[str, object]:
+    def identity(self) -> Plain:
         """Return the settings of the head, the loss, the bank and the shift."""
         return {**super().identity(), "shift": to_dict(self.shift)}
 

@@ -28,7 +28,7 @@ from shoal.methods.clusters import Representation
 from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans
 from shoal.methods.method import Method
 from shoal.settings import Count, Fraction, NonNegative, Range, Temperature
-from shoal.training.model import Batch, Epoch, TaskShape
+from shoal.training.model import Batch, Epoch, TaskShape, Tensors
 from shoal.training.train_settings import linear_schedule
 
 
@@ -107,7 +107,7 @@ class Dccl(Gcd):
         self.centers = centers.float()
         return {"n_concepts": float(n_concepts), "share_in_concepts": float(members.mean())}
 
-    def loss(self, batch: Batch) -> dict[str, Tensor]:
+    def loss(self, batch: Batch) -> Tensors:
         """Return the loss and its terms."""
         losses = super().loss(batch)
         concept = self.concept_loss(batch)

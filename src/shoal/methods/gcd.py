@@ -27,7 +27,7 @@ from shoal.methods.clusters import Discovery, Representation, resolve_n_clusters
 from shoal.methods.method import Method, TrainedSettings
 from shoal.settings import Count
 from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
-from shoal.training.model import Batch, Model, TaskShape, consecutive_labels
+from shoal.training.model import Batch, Model, TaskShape, Tensors, consecutive_labels
 
 OWN_SEARCH = "the method's published search"
 """Where K comes from, if `find_n_clusters` estimated it."""
@@ -81,18 +81,18 @@ class Gcd(Model):
         super().__init__(encoder, settings, shape)
         self.head = Head(encoder.feature_dim, settings.head)
 
-    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+    def forward(self, inputs: Tensor) -> Tensors:
         """Return projections and features of views, unit rows."""
         features = self.encoder.tail(inputs)
         return {"projections": self.head(features), "features": unit(features.float())}
 
-    def loss(self, batch: Batch) -> dict[str, Tensor]:
+    def loss(self, batch: Batch) -> Tensors:
         """Return the loss and its two terms."""
         views = batch.gather(batch.outputs["projections"])  # (2B, D)
         return gcd_losses(views, batch.labels, self.settings.loss)
 
 
-def gcd_losses(views: Tensor, labels: Tensor, loss: ContrastSettings) -> dict[str, Tensor]:
+def gcd_losses(views: Tensor, labels: Tensor, loss: ContrastSettings) -> Tensors:
     """Return λ · L_supervised + (1 - λ) · InfoNCE of unit rows (2B, D) with labels (2B,), and both
     terms."""
     unsupervised = contrastive_loss(views, loss.temperature)

@@ -25,7 +25,7 @@ from shoal.methods.clusters import Representation
 from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans
 from shoal.methods.method import Method
 from shoal.settings import Count, NonNegative, NonNegativeInt, Positive
-from shoal.training.model import Batch, Epoch, TaskShape, consecutive_labels
+from shoal.training.model import Batch, Epoch, TaskShape, Tensors, consecutive_labels
 
 KMEANS_STEPS = 20
 """Maximum number of k-means iterations before an epoch; centers move little from one epoch to the
@@ -109,7 +109,7 @@ class Gpc(Gcd):
         self.temperatures = self.settings.prototype_temperature * widths
         return {"n_prototypes": float(n_clusters)}
 
-    def loss(self, batch: Batch) -> dict[str, Tensor]:
+    def loss(self, batch: Batch) -> Tensors:
         """Return the loss and its terms."""
         losses = super().loss(batch)
         prototype = self.prototype_loss(batch)

@@ -28,7 +28,7 @@ from shoal.training.losses import (
     supervised_contrast,
     supervised_loss,
 )
-from shoal.training.model import Batch, TaskShape
+from shoal.training.model import Batch, TaskShape, Tensors
 from shoal.training.train_settings import linear_schedule
 
 BOUNDARY_MARGIN = 1e-3
@@ -64,7 +64,7 @@ class HypCd(SimGcd):
         n_clusters, dim = self.classifier.weight.shape
         self.classifier = HyperbolicClassifier(dim, n_clusters, settings.curvature)
 
-    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+    def forward(self, inputs: Tensor) -> Tensors:
         """Return clipped projections (b, D), and the classifier's scores (b, K), which are the
         coordinates of a point in a ball."""
         features = self.encoder.tail(inputs)

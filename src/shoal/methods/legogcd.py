@@ -20,7 +20,7 @@ from shoal.methods.classifier import cluster_by_classifier
 from shoal.methods.method import Method
 from shoal.methods.simgcd import SimGcd, SimGcdSettings
 from shoal.settings import Fraction, NonNegative, Temperature
-from shoal.training.model import Batch, TaskShape
+from shoal.training.model import Batch, TaskShape, Tensors
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +53,7 @@ class LegoGcd(SimGcd):
         n_clusters = len(self.classifier.weight)
         self.register_buffer("frequencies", torch.full((n_clusters,), 1 / n_clusters))
 
-    def loss(self, batch: Batch) -> dict[str, Tensor]:
+    def loss(self, batch: Batch) -> Tensors:
         """Return the loss and its terms."""
         settings = self.settings
         losses = super().loss(batch)

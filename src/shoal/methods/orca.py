@@ -26,7 +26,7 @@ from shoal.methods.classifier import (
 )
 from shoal.methods.method import Method
 from shoal.settings import NonNegative, Positive
-from shoal.training.model import Batch, Epoch
+from shoal.training.model import Batch, Epoch, Tensors
 
 MIN_SIMILARITY = 1e-7
 """Lower bound of the similarity of two predictions, for a finite logarithm."""
@@ -64,7 +64,7 @@ class Orca(ClassifierModel):
         self.margin = uncertainty.clamp_max(self.settings.max_margin)
         return {"uncertainty": float(uncertainty)}
 
-    def loss(self, batch: Batch) -> dict[str, Tensor]:
+    def loss(self, batch: Batch) -> Tensors:
         """Return the loss and its terms, over both views of each image."""
         settings = self.settings
         logits = settings.scale * batch.gather(batch.outputs["cosines"])  # (2B, K)

@@ -31,7 +31,7 @@ from shoal.methods.gcd import GcdSettings, cluster_by_kmeans, gcd_losses
 from shoal.methods.method import Method
 from shoal.settings import Count, Fraction, NonNegative, NonNegativeInt, Temperature
 from shoal.training.losses import contrastive_loss
-from shoal.training.model import Batch, Epoch, Model, TaskShape
+from shoal.training.model import Batch, Epoch, Model, TaskShape, Tensors
 from shoal.training.train_settings import TrainSettings, ramp_up
 
 N_ENSEMBLED = 2
@@ -91,9 +91,7 @@ class TokenPrompts(nn.Module):
         super().__init__()
         self.tokens = nn.Parameter(torch.randn(n_blocks, n_prompts, n_channels) * 0.02)
 
-    def forward(
-        self, images: Tensor, trunk: nn.Sequential, tail: nn.Sequential
-    ) -> dict[str, Tensor]:
+    def forward(self, images: Tensor, trunk: nn.Sequential, tail: nn.Sequential) -> Tensors:
         """Return features (b, D) of images (b, 3, S, S), and those of the prompts."""
         stem, *blocks, finish = [*trunk, *tail]
         tokens = stem(images)  # (b, T, C)
@@ -121,9 +119,7 @@ class BorderPrompt(nn.Module):
         self.register_buffer("positions", is_border.flatten().nonzero()[:, 0], persistent=False)
         self.border = nn.Parameter(torch.zeros(3, len(self.positions)))
 
-    def forward(
-        self, images: Tensor, trunk: nn.Sequential, tail: nn.Sequential
-    ) -> dict[str, Tensor]:
+    def forward(self, images: Tensor, trunk: nn.Sequential, tail: nn.Sequential) -> Tensors:
         """Return features (b, D) of images (b, 3, S, S)."""
         canvas = self.border.new_zeros(3, images.shape[2] * images.shape[3]).index_copy(
             1, self.positions, self.border
@@ -191,12 +187,12 @@ class PromptCal(Model):
                 "expected fewer; lower it, or raise training.batch_size"
             )
 
-    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+    def forward(self, inputs: Tensor) -> Tensors:
         """Return unit features (b, D) and projections (b, X) of images (b, 3, S, S), and those of
         the prompts."""
         return self.run(self.parts, inputs)
 
-    def run(self, parts: nn.ModuleDict, images: Tensor) -> dict[str, Tensor]:
+    def run(self, parts: nn.ModuleDict, images: Tensor) -> Tensors:
         """Return the outputs of the trained parts, or of the teacher's."""
         features = parts["prompts"](images, self.encoder.trunk, parts["tail"])
         outputs = {name: unit(rows.float()) for name, rows in features.items()}
@@ -237,12 +233,12 @@ class PromptCal(Model):
         is_sampled = torch.zeros_like(self.is_filled).index_fill(0, sampled, True)
         self.is_negative = is_sampled & self.is_filled
 
-    def loss(self, batch: Batch) -> dict[str, Tensor]:
+    def loss(self, batch: Batch) -> Tensors:
         """Return the weighted losses of the features and of the prompts, and their terms."""
         is_second = batch.epoch >= self.settings.n_first
         if is_second:
             self._run_teacher(batch)
-        losses: dict[str, Tensor] = {}
+        losses: Tensors = {}
         total = torch.zeros((), device=self.device)
         for kind, weight in self.kinds.items():
             views = batch.gather(batch.outputs[f"{kind}projections"])  # (2B, X)
@@ -255,7 +251,7 @@ class PromptCal(Model):
             losses |= {name.replace("loss", prefix, 1): value for name, value in terms.items()}
         return losses | {"loss": total}
 
-    def cal_losses(self, batch: Batch, kind: str, views: Tensor) -> dict[str, Tensor]:
+    def cal_losses(self, batch: Batch, kind: str, views: Tensor) -> Tensors:
         """Return λ · supervised loss against the teacher + (1 - λ) · ((1 - w) · InfoNCE + w ·
         affinity loss), and the terms, of projections (2B, X)."""
         loss = self.settings.loss

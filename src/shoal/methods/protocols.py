@@ -9,15 +9,16 @@ from shoal.errors import UnknownName
 from shoal.methods.method import S
 from shoal.methods.registry import get_method
 from shoal.methods.setting_changes import change_settings
+from shoal.settings import Plain
 
-PAPER: dict[str, object] = {
+PAPER: Plain = {
     "inference.rule": "paper",
     "inference.estimate_shifts": 0,
     "training.max_gradient": None,
     "training.views.pool": None,
 }
 
-PROTOCOLS: dict[str, dict[str, object]] = {
+PROTOCOLS: dict[str, Plain] = {
     "shoal": {"inference.rule": DEFAULT_RULE, "inference.estimate_shifts": 1},
     "paper": PAPER,
     "reference": PAPER | {"training.views.jitter": 0.0},
@@ -28,7 +29,7 @@ estimate of K; 'paper' the CMS paper's, new views in every step and no gradient 
 values for losses, heads and banks."""
 
 
-def get_protocol(name: str) -> dict[str, object]:
+def get_protocol(name: str) -> Plain:
     """Return the values of settings of a protocol, by dotted name."""
     if name not in PROTOCOLS:
         raise UnknownName("protocol", name, PROTOCOLS)

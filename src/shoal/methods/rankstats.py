@@ -25,7 +25,7 @@ from shoal.methods.classifier import (
 )
 from shoal.methods.method import Method
 from shoal.settings import Count, Fraction, NonNegative, Temperature
-from shoal.training.model import Batch
+from shoal.training.model import Batch, Tensors
 from shoal.training.train_settings import ramp_up
 
 MARGIN = 1e-6
@@ -56,7 +56,7 @@ class RankStatsSettings(ClassifierSettings):
 class RankStats(ClassifierModel):
     """L_CE of known classes + L_BCE of pairs by rank statistics + w · L_MSE of two views."""
 
-    def loss(self, batch: Batch) -> dict[str, Tensor]:
+    def loss(self, batch: Batch) -> Tensors:
         """Return the loss and its terms."""
         settings = self.settings
         n_known = self.shape.n_known

@@ -12,7 +12,7 @@ import yaml
 from shoal.errors import UsageError, did_you_mean
 from shoal.methods.method import S
 from shoal.methods.registry import METHODS, get_method
-from shoal.settings import from_dict, to_dict
+from shoal.settings import Plain, from_dict, to_dict
 
 
 def read_pairs(texts: Iterable[str], flag: str, form: str) -> dict[str, str]:
@@ -28,9 +28,9 @@ def read_pairs(texts: Iterable[str], flag: str, form: str) -> dict[str, str]:
     return pairs
 
 
-def read_changes(texts: Iterable[str]) -> dict[str, object]:
+def read_changes(texts: Iterable[str]) -> Plain:
     """Return the changes that --set gives, with values read as YAML."""
-    changes: dict[str, object] = {}
+    changes: Plain = {}
     for name, text in read_pairs(texts, "--set", "NAME=VALUE").items():
         try:
             changes[name] = yaml.safe_load(text)

@@ -28,7 +28,7 @@ from shoal.methods.gcd import gcd_losses
 from shoal.methods.method import Method
 from shoal.settings import NonNegative, NonNegativeInt, Temperature
 from shoal.training.losses import ContrastSettings
-from shoal.training.model import Batch, TaskShape
+from shoal.training.model import Batch, TaskShape, Tensors
 from shoal.training.train_settings import linear_schedule
 
 
@@ -67,7 +67,7 @@ class SimGcd(ClassifierModel):
         super().__init__(encoder, settings, shape)
         self.head = Head(encoder.feature_dim, settings.head)
 
-    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+    def forward(self, inputs: Tensor) -> Tensors:
         """Return projections (b, D) for the contrastive losses, and the classifier's scores (b, K),
         which are cosines."""
         features = self.encoder.tail(inputs)
@@ -76,7 +76,7 @@ class SimGcd(ClassifierModel):
             "scores": self.classifier(unit(features.float())),
         }
 
-    def loss(self, batch: Batch) -> dict[str, Tensor]:
+    def loss(self, batch: Batch) -> Tensors:
         """Return the loss and its terms."""
         settings = self.settings
         weight = settings.loss.supervised_weight

@@ -25,7 +25,7 @@ from shoal.encoders.vision import Encoder
 from shoal.methods.classifier import CosineClassifier, cluster_by_classifier, n_outputs
 from shoal.methods.method import Method, TrainedSettings
 from shoal.settings import Count, Range
-from shoal.training.model import Batch, Epoch, Model, TaskShape
+from shoal.training.model import Batch, Epoch, Model, TaskShape, Tensors
 
 MIN_SUM = 1e-30
 """Lower bound of divisors."""
@@ -94,7 +94,7 @@ class Uno(Model):
         self.finer_heads = Heads(encoder.feature_dim, settings.overclustering * n_novel, settings)
         self.register_buffer("head_losses", torch.zeros(settings.n_heads))
 
-    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+    def forward(self, inputs: Tensor) -> Tensors:
         """Return cosines with known classes and prototypes, (b, H·K), of heads and of
         overclustering heads."""
         features = unit(self.encoder.tail(inputs).float())
@@ -109,7 +109,7 @@ class Uno(Model):
         self.head_losses.zero_()
         return {}
 
-    def loss(self, batch: Batch) -> dict[str, Tensor]:
+    def loss(self, batch: Batch) -> Tensors:
         """Return the mean over both kinds of heads, and each of them."""
         clustering = self.swapped_losses(batch, "cosines")  # (H,)
         overclustering = self.swapped_losses(batch, "finer_cosines")  # (H,)

@@ -8,6 +8,7 @@ import numpy as np
 
 from shoal.report.map import MapLayout
 from shoal.review.reviewed_run import ReviewedRun
+from shoal.settings import Plain
 from shoal.text import shown
 
 SHARDS = (".tar", ".parquet")
@@ -17,7 +18,7 @@ GRID = 9_999
 """Map positions are integers from 0 to this; a step is a tenth of a pixel on a large screen."""
 
 
-def columns(run: ReviewedRun, rows: list[int]) -> dict[str, object]:
+def columns(run: ReviewedRun, rows: list[int]) -> Plain:
     """Return some images as a list per column; names are positions in `names`."""
     images = [run.assignments[row] for row in rows]
     names: dict[str, int] = {}
@@ -61,7 +62,7 @@ def columns(run: ReviewedRun, rows: list[int]) -> dict[str, object]:
     return {"root": link, "names": list(names), "categories": categories, **by_name}
 
 
-def map_points(layout: MapLayout, rows: list[int]) -> dict[str, object]:
+def map_points(layout: MapLayout, rows: list[int]) -> Plain:
     """Return the positions of images as integers, the longer side from 0 to 9999.
 
     -1 for an image that is not on this map.

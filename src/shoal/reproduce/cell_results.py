@@ -3,7 +3,6 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from shoal.errors import DataError
 from shoal.methods.clusters import Representation
 from shoal.reproduce.loaded_dataset import BenchmarkImages
 from shoal.reproduce.plan import Cell
-from shoal.settings import to_dict
+from shoal.settings import Plain, to_dict
 from shoal.training.collapse import collapse_statistics, describe_collapse
 from shoal.words import count
 
@@ -33,7 +32,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 """The columns of a table by what it measures."""
 
 
-Result = dict[str, Any]
+Result = Plain
 """The content of a cell's file: numbers in percent, and what they were computed from."""
 
 
@@ -103,7 +102,7 @@ def numbers(measure: str, result: Result) -> list[float]:
     return [scores[name.lower()] for name in COLUMNS[measure]]
 
 
-def _collapse(learned: Representation) -> dict[str, object] | None:
+def _collapse(learned: Representation) -> Plain | None:
     """Return the collapse statistics of the snapshot, with a warning if it or the last bank has
     collapsed."""
     if learned.epoch == 0:

@@ -49,6 +49,7 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, make_folder, open_no_follow, write_text, writing
@@ -74,7 +75,7 @@ from shoal.runs.tables import (
     write_parquet,
 )
 from shoal.runs.thumbnails import THUMBNAILS, Thumbnails, write_thumbnails
-from shoal.settings import Settings, dump_settings, load_settings, read_yaml
+from shoal.settings import Plain, Settings, dump_settings, load_settings, read_yaml
 from shoal.text import shown
 
 SNAPSHOTS = "best-*.safetensors"
@@ -190,12 +191,12 @@ class Run:
         return self.is_finished and not self.is_stopped
 
     @property
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Plain:
         """Versions, device, seed, input fingerprint and times."""
         return self.json("provenance")
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Plain:
         """The resolved settings."""
         file = self.path / "config.yaml"
         with reading(file):
@@ -210,12 +211,12 @@ class Run:
         with reading(file):
             return load_settings(cls, file)
 
-    def json(self, name: str) -> dict[str, Any]:
+    def json(self, name: str) -> Plain:
         """Return the content of `<name>.json`."""
         return read_object(self.path / f"{name}.json")
 
     @property
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[Plain]:
         """The rows of metrics.jsonl, one per epoch."""
         file = self.path / "metrics.jsonl"
         return read_objects(file) if file.exists() else []
@@ -259,11 +260,11 @@ class Run:
         """The number of novel categories with images."""
         return sum(row.size > 0 and row.is_novel for row in self.categories)
 
-    def array(self, name: str) -> np.ndarray[Any, Any]:
+    def array(self, name: str) -> NDArray[Any]:
         """Map `<name>.npy` into memory, read-only."""
         return read_array(self.path / f"{name}.npy")
 
-    def embeddings(self) -> np.ndarray[Any, Any]:
+    def embeddings(self) -> NDArray[Any]:
         """Map embeddings.npy into memory: (N, D), finite, a row per assignment."""
         ids = read_columns(Assignment, self.path / TABLE, ["category_id"])["category_id"]
         return read_vectors(self.path / "embeddings.npy", len(ids))
@@ -431,7 +432,7 @@ class Run:
         """Write skipped.csv."""
         write_text(self.path / "skipped.csv", to_csv(Skip, [*rows]))
 
-    def write_array(self, name: str, array: np.ndarray[Any, Any]) -> None:
+    def write_array(self, name: str, array: NDArray[Any]) -> None:
         """Write `<name>.npy`, in blocks."""
         with atomic_file(self.path / f"{name}.npy") as file:
             # Not the file itself: NumPy would use the file descriptor and lose the errno of a
@@ -448,7 +449,7 @@ def _now() -> str:
 
 
 @cache  # reading the metadata of packages is slow
-def environment() -> dict[str, Any]:
+def environment() -> Plain:
     """Return the versions of Python, the platform and packages, for provenance.json."""
     packages: dict[str, str | None] = {}
     for name in RECORDED_PACKAGES:

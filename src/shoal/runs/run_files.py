@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shoal.arrays import DAMAGED, archive_arrays, each_row, name_rows
 from shoal.errors import DataError
-from shoal.settings import show
+from shoal.settings import Plain, show
 from shoal.text import one_line
 
 CAUSES = (*DAMAGED, LookupError, TypeError, RecursionError)
@@ -53,18 +54,18 @@ def read_text(file: Path) -> str:
         return file.read_bytes().decode("utf-8-sig")
 
 
-def read_object(file: Path) -> dict[str, Any]:
+def read_object(file: Path) -> Plain:
     """Read a JSON object."""
     return _parsed(read_text(file), file)
 
 
-def read_objects(file: Path) -> list[dict[str, Any]]:
+def read_objects(file: Path) -> list[Plain]:
     """Read a JSON object per line."""
     lines = enumerate(read_text(file).splitlines(), start=1)
     return [_parsed(line, file, number) for number, line in lines]
 
 
-def _parsed(text: str, file: Path, line: int | None = None) -> dict[str, Any]:
+def _parsed(text: str, file: Path, line: int | None = None) -> Plain:
     with reading(file, line):
         content = json.loads(text)
     if not isinstance(content, dict):
@@ -72,7 +73,7 @@ def _parsed(text: str, file: Path, line: int | None = None) -> dict[str, Any]:
     return content
 
 
-def read_array(file: Path) -> np.ndarray[Any, Any]:
+def read_array(file: Path) -> NDArray[Any]:
     """Map an array into memory, read-only."""
     with reading(file):
         array = np.load(file, mmap_mode="r", allow_pickle=False)
@@ -81,7 +82,7 @@ def read_array(file: Path) -> np.ndarray[Any, Any]:
         return array
 
 
-def read_vectors(file: Path, n_rows: int) -> np.ndarray[Any, Any]:
+def read_vectors(file: Path, n_rows: int) -> NDArray[Any]:
     """Map the embeddings of a run into memory: (N, D), finite, no row all zeros."""
     vectors = read_array(file)
     is_matrix = vectors.ndim == 2 and vectors.dtype.kind == "f" and vectors.shape[1] > 0
@@ -97,7 +98,7 @@ def read_vectors(file: Path, n_rows: int) -> np.ndarray[Any, Any]:
     return vectors
 
 
-def read_arrays(file: Path) -> dict[str, np.ndarray[Any, Any]]:
+def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
     """Read the arrays of an npz."""
     with reading(file), np.load(file, allow_pickle=False) as archive:
         return archive_arrays(archive)

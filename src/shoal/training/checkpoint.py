@@ -29,8 +29,8 @@ from shoal.distributed import barrier, is_main
 from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, make_folder, write_text
 from shoal.runs import reading
-from shoal.settings import differences
-from shoal.training.model import Model
+from shoal.settings import Plain, differences
+from shoal.training.model import Model, Tensors
 from shoal.training.sgd import OPTIMIZER, Sgd
 from shoal.training.validation import Validation
 
@@ -60,7 +60,7 @@ def write_checkpoint(file: Path, tensors: Mapping[str, Tensor], about: Mapping[s
         out.write(save(stored, metadata={FORMAT: json.dumps(about)}))
 
 
-def read_checkpoint(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_checkpoint(file: Path) -> tuple[Tensors, Plain]:
     """Read the tensors of a checkpoint, to the CPU, and its JSON."""
     with reading(file):
         try:
@@ -101,7 +101,7 @@ class Snapshot:
 
     epoch: int
     validation: Validation
-    tensors: dict[str, Tensor]
+    tensors: Tensors
 
 
 class Checkpointer:
@@ -127,7 +127,7 @@ class Checkpointer:
         self.model = model
         self.optimizer = optimizer
         self.identity = identity
-        self.metrics: list[dict[str, Any]] = []
+        self.metrics: list[Plain] = []
         """A row per finished epoch."""
         self.is_finished = False
         self.last: Snapshot | None = None
@@ -193,7 +193,7 @@ class Checkpointer:
             self.best = self.last
         if self.folder is None or not is_main():
             return
-        tensors: dict[str, Tensor] = {}
+        tensors: Tensors = {}
         if not is_last:
             tensors = self.model.saved_tensors() | self.optimizer.saved_tensors()
         n_bytes = sum(value.nbytes for value in tensors.values())
@@ -217,7 +217,7 @@ class Checkpointer:
         copies = {name: value.clone() for name, value in tensors}
         return Snapshot(epoch=len(self.metrics), validation=validation, tensors=copies)
 
-    def _about_best(self) -> dict[str, Any]:
+    def _about_best(self) -> Plain:
         if self.best is None:
             return {"best": None}
         return {"best": asdict(self.best.validation), "best_epoch": self.best.epoch}

@@ -11,7 +11,7 @@ from torch import Tensor
 from shoal.arrays import Ints
 from shoal.clustering.n_clusters import DEFAULT_RULE
 from shoal.distributed import broadcast_flag, is_started, others_waiting
-from shoal.settings import to_dict
+from shoal.settings import Plain, to_dict
 from shoal.training.checkpoint import Checkpointer
 from shoal.training.model import Model
 from shoal.training.task import Task
@@ -22,7 +22,7 @@ from shoal.training.validation import Validation
 OnProgress = Callable[[str, int, int], None]
 """Called with the unit ('steps' in training), the number done and the total."""
 
-OnEpoch = Callable[[dict[str, Any]], None]
+OnEpoch = Callable[[Plain], None]
 """Called with an epoch's row of metrics."""
 
 
@@ -50,7 +50,7 @@ class Trained:
     """The epoch of the snapshot, counted from 1; 0 if nothing was trained."""
     validation: Validation | None = None
     """That of the snapshot."""
-    metrics: list[dict[str, Any]] = field(default_factory=list)
+    metrics: list[Plain] = field(default_factory=list)
     """A row per epoch."""
     is_done: bool = True
     """Whether training is complete; if not, it was stopped and can be resumed."""

@@ -22,13 +22,16 @@ from shoal.arrays import UNLABELED, Ints
 from shoal.distributed import gather_rows, is_started, shard
 from shoal.encoders.embed import ImageRows
 from shoal.encoders.vision import Encoder
-from shoal.settings import to_dict
+from shoal.settings import Plain, to_dict
 from shoal.training.task import Task
 from shoal.training.tokens import ImageInputs, TokenCache, cache_tokens
 from shoal.training.train_settings import TrainSettings
 
 BLOCK_IMAGES = 1024
 """Images outside the collection whose tokens are in memory together."""
+
+Tensors = dict[str, Tensor]
+"""Weights, outputs or losses by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +70,7 @@ class Batch:
     """(2b,) the position of each view's image among the training images."""
     inputs: Tensor
     """(2b, …) the trunk's tokens, or images if the model reads these."""
-    outputs: dict[str, Tensor]
+    outputs: Tensors
     """(2b, X) each: the outputs of `Model.forward`, with gradients."""
     labels: Tensor
     """(2B,) labels of all views of the batch, in every process; -1 for unlabeled."""
@@ -135,11 +138,11 @@ class Model(nn.Module, ABC):
         """Raise a UsageError, before any work, for a task that the method cannot be trained on."""
 
     @abstractmethod
-    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+    def forward(self, inputs: Tensor) -> Tensors:
         """Return named outputs (b, X) of a batch of views for the loss, under autocast."""
 
     @abstractmethod
-    def loss(self, batch: Batch) -> dict[str, Tensor]:
+    def loss(self, batch: Batch) -> Tensors:
         """Return named scalars, without autocast; 'loss' is minimized, the others are logged."""
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
@@ -164,7 +167,7 @@ class Model(nn.Module, ABC):
         that a resumed run has the same."""
         return settings.lr_at(epoch)
 
-    def identity(self) -> dict[str, object]:
+    def identity(self) -> Plain:
         """Return the settings that must be the same for a run of this method to be resumed."""
         settings = to_dict(self.settings)
         for name in SHARED_SETTINGS:
@@ -178,7 +181,7 @@ class Model(nn.Module, ABC):
         """The device of the networks."""
         return self.encoder.device
 
-    def saved_tensors(self) -> dict[str, Tensor]:
+    def saved_tensors(self) -> Tensors:
         """Return everything but the trunk by name: 'tail/…', 'head/…', and so on.
 
         'encoder.tail.0.weight' of `state_dict` is 'tail/0.weight'.

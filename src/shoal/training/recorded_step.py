@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from shoal.distributed import is_started
-from shoal.training.model import Model
+from shoal.training.model import Model, Tensors
 
-Step = Callable[[Tensor, Tensor], dict[str, Tensor]]
+Step = Callable[[Tensor, Tensor], Tensors]
 """Takes rows (B,) and the parameters of their views (2B, 7); returns losses."""
 
 MIN_STEPS = 8
@@ -64,7 +64,7 @@ class RecordedStep:
             self._graph.capture_end()
         current.wait_stream(self.stream)
 
-    def __call__(self, rows: Tensor, view_parameters: Tensor) -> dict[str, Tensor]:
+    def __call__(self, rows: Tensor, view_parameters: Tensor) -> Tensors:
         """Run the step on other inputs of the same shape."""
         self._rows.copy_(rows)
         self._view_parameters.copy_(view_parameters)

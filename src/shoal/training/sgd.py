@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from shoal.training.model import Tensors
+
 OPTIMIZER = "optimizer/"
 """Prefix of the names of the optimizer's tensors in a checkpoint."""
 
@@ -49,7 +51,7 @@ class Sgd:
         for value in self.velocities:
             value.grad = None
 
-    def saved_tensors(self) -> dict[str, Tensor]:
+    def saved_tensors(self) -> Tensors:
         """Return the velocities for a checkpoint, by the position of their parameters."""
         velocities = enumerate(self.velocities.values())
         return {f"{OPTIMIZER}{position}": velocity for position, velocity in velocities}

@@ -11,6 +11,7 @@ from shoal.arrays import UNLABELED, Ints
 from shoal.checksums import digest_rows
 from shoal.data.pixels.loading import Pixels
 from shoal.encoders.embed import ImageRows
+from shoal.settings import Plain
 from shoal.training.tokens import TokenCache, ViewPool
 from shoal.training.validation import ValidationSet
 
@@ -51,7 +52,7 @@ class Task:
             labels[self.validation] = UNLABELED
         return labels[self.training]
 
-    def identity(self) -> dict[str, object]:
+    def identity(self) -> Plain:
         """Return what must be the same for a training run to be resumed."""
         images = (
             self.pixels.checksum if isinstance(self.pixels, Pixels) else digest_rows(self.pixels)

@@ -22,7 +22,8 @@ from shoal.distributed import gather_rows, mean_over_processes, shard, world_siz
 from shoal.encoders.embed import autocast
 from shoal.errors import Diverged
 from shoal.progress import Progress
-from shoal.training.model import Batch, Epoch, Model, consecutive_labels
+from shoal.settings import Plain
+from shoal.training.model import Batch, Epoch, Model, Tensors, consecutive_labels
 from shoal.training.recorded_step import MIN_STEPS, RecordedStep, Step, is_recordable
 from shoal.training.sampling import EPOCH, OBJECTIVE, POOL, Sampler
 from shoal.training.sgd import Sgd
@@ -91,10 +92,10 @@ class Trainer:
                 only=self.sampler.pooled_views(task.training),
             )
 
-    def run_epoch(self, epoch: int, progress: Progress | None = None) -> dict[str, Any]:
+    def run_epoch(self, epoch: int, progress: Progress | None = None) -> Plain:
         """Train on every batch of an epoch, counted from 0; return its row of metrics."""
         lr = self.model.lr_at(epoch, self.settings)
-        row: dict[str, Any] = {"epoch": epoch + 1, "lr": lr, **self.begin_epoch(epoch)}
+        row: Plain = {"epoch": epoch + 1, "lr": lr, **self.begin_epoch(epoch)}
         self.optimizer.lr = lr
         # All random choices of an epoch, in two small tables that are copied to the device once.
         batches, view_parameters = (table.to(self.device) for table in self.sampler.steps(epoch))
@@ -193,7 +194,7 @@ class Trainer:
 
     def step(
         self, rows: Tensor, view_parameters: Tensor, epoch: int, generator: torch.Generator
-    ) -> dict[str, Tensor]:
+    ) -> Tensors:
         """Update the weights on a batch (B,); return the loss, its terms and the norm of its
         gradient."""
         local = shard(len(rows))

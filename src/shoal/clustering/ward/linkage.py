@@ -34,7 +34,7 @@ from shoal.clustering.ward.lists import Lists, empty_lists, ready_lists
 from shoal.clustering.ward.rounds import as_merges, merge_round
 from shoal.clustering.ward.scan import Clusters
 from shoal.clustering.workers import Workers, all_workers
-from shoal.device import choose_device, free_memory, multiplies_bfloat16
+from shoal.device import AnyDevice, choose_device, free_memory, multiplies_bfloat16
 from shoal.distributed import broadcast_object, call_others, can_share
 from shoal.errors import DataError
 
@@ -60,7 +60,7 @@ SHARED_PRODUCTS = 2e10
 def ward_linkage(
     X: Tensor | ArrayLike,
     *,
-    device: str | torch.device | None = None,
+    device: AnyDevice = None,
 ) -> Floats:
     """Link the rows of an (N, D) matrix by Ward's method, exactly, without an N² matrix.
 
@@ -187,7 +187,7 @@ def _merges(
     return torch.cat(merges)
 
 
-def _as_rows(X: Tensor | ArrayLike, device: str | torch.device | None) -> Tensor:
+def _as_rows(X: Tensor | ArrayLike, device: AnyDevice) -> Tensor:
     """Return X as a checked float32 or float64 tensor on the computing device, copied only if
     needed."""
     if not isinstance(X, Tensor):

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-import torch
-
 from shoal.data.storage.addresses import as_address
-from shoal.device import choose_device
+from shoal.device import AnyDevice, choose_device
 from shoal.discovery.comparison.comparison_job import ComparisonJob
 from shoal.discovery.comparison.comparison_result import Comparison
 from shoal.discovery.comparison.comparison_settings import ComparisonSettings, choose_comparison
@@ -18,6 +16,7 @@ from shoal.discovery.discovery_settings import SharedArguments
 from shoal.discovery.job import ImageSource
 from shoal.discovery.reporter import Reporter, default_reporter
 from shoal.discovery.run_job import run_job
+from shoal.files import AnyPath
 from shoal.runs import Run
 
 
@@ -26,8 +25,8 @@ def compare(
     labels: Any = None,
     methods: str | Sequence[str] | None = None,
     *,
-    labeled: str | os.PathLike[str] | None = None,
-    unlabeled: str | os.PathLike[str] | None = None,
+    labeled: AnyPath | None = None,
+    unlabeled: AnyPath | None = None,
     path_column: str | None = None,
     label_column: str | None = None,
     allow_missing: bool = False,
@@ -37,8 +36,8 @@ def compare(
     whole_images: bool = False,
     repeats: int = 1,
     max_minutes: float | None = None,
-    out: str | os.PathLike[str] | None = None,
-    device: str | torch.device | None = None,
+    out: AnyPath | None = None,
+    device: AnyDevice = None,
     resume: bool = False,
     force: bool = False,
     verbose: bool = True,
@@ -142,8 +141,8 @@ def prepare_comparison(
     source: ImageSource,
     comparison: ComparisonSettings,
     *,
-    out: str | os.PathLike[str] | None,
-    device: str | torch.device | None,
+    out: AnyPath | None,
+    device: AnyDevice,
     **options: Any,
 ) -> ComparisonJob:
     """Read the images; arguments as for `compare`, `options` are fields of the job."""

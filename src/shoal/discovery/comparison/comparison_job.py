@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -38,7 +37,7 @@ from shoal.files import write_text
 from shoal.methods.clusters import Representation
 from shoal.methods.registry import get_method
 from shoal.runs import Run
-from shoal.settings import dump_settings
+from shoal.settings import Plain, dump_settings
 from shoal.words import count
 
 BEST = "best.yaml"
@@ -90,7 +89,7 @@ class ComparisonJob(Job):
         repeats = range(self.comparison.repeats)
         return [split_labels(collection, self.settings, repeat) for repeat in repeats]
 
-    def plan(self, readable: Collection) -> dict[str, Any]:
+    def plan(self, readable: Collection) -> Plain:
         """Return which labels would be held out, and what would be trained."""
         return {
             "held_out": [split.in_words() for split in self.split_labels(readable)],
@@ -106,7 +105,7 @@ class ComparisonJob(Job):
         trained = [each for each in self.methods if each.is_trained]
         return {each.method: each.trained.training.epochs for each in trained}
 
-    def compute(self, images: EmbeddedImages) -> dict[str, Any]:
+    def compute(self, images: EmbeddedImages) -> Plain:
         """Hold out labels, run every method, evaluate, and write the table."""
         splits = self.split_labels(images.collection)
         numbers = []

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import combinations, compress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from shoal.discovery.comparison.label_split import LabelSplit
 from shoal.discovery.comparison.ranking import rank
 from shoal.files import write_text
 from shoal.runs import COMPARED, Assignment, Run, csv_text, damaged
+from shoal.settings import Plain
 from shoal.words import span
 
 
@@ -29,7 +29,7 @@ def run_folder(path: Path, method: str, repeat: int) -> Path:
 
 def evaluate(
     path: Path, methods: Iterable[str], splits: Sequence[LabelSplit], seed: int
-) -> tuple[list[Row], list[dict[str, Any]]]:
+) -> tuple[list[Row], list[Plain]]:
     """Return a row for each method whose runs are finished, best first, and each pair of rows.
 
     Write held_out.csv: the held-out labels, the category that each method predicts, and whether it

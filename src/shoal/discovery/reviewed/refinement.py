@@ -30,6 +30,7 @@ from shoal.review.replay import replay_onto, replay_review
 from shoal.review.review import Review, checked_who
 from shoal.review.state import State
 from shoal.runs import TABLE, Assignment, Run, read_columns
+from shoal.settings import Plain
 from shoal.words import count, first_few
 
 MAX_LISTED = 5
@@ -259,7 +260,7 @@ class Refinement:
                 f"note: could not apply {n_actions} of the review, for example: {not_applied[0]}"
             )
 
-    def _changes(self, state: State) -> dict[str, Any]:
+    def _changes(self, state: State) -> Plain:
         """Compare the reviewed categories with those of the new run, by id."""
         decisions = self.decisions
         before = decisions.categories

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -37,6 +36,7 @@ from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery
 from shoal.methods.registry import get_method
 from shoal.runs import reading
+from shoal.settings import Plain
 from shoal.training.collapse import is_collapsed
 from shoal.words import count, percent
 
@@ -104,7 +104,7 @@ class Choice:
             f"Keeping the {self.result} result."
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Plain:
         """Return the content of choice.json."""
         trained = self.trained
         return {

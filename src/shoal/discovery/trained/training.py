@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from shoal.arrays import Ints
 from shoal.discovery.job import EmbeddedImages, Job
@@ -23,6 +22,7 @@ from shoal.methods.registry import get_method
 from shoal.methods.trunk_outputs import TrunkOutputs
 from shoal.progress import Progress, about
 from shoal.runs import Run
+from shoal.settings import Plain
 from shoal.training.checkpoint import is_finished
 from shoal.training.collapse import collapse_statistics, describe_collapse
 from shoal.training.loop import EarlyStopping, OnEpoch, OnProgress, StopTraining
@@ -213,7 +213,7 @@ def _epoch_listener(job: Job, training: Training, after: float) -> OnEpoch | Non
     n_epochs = training.settings.training.epochs
     n_seen = 0
 
-    def listen(row: dict[str, Any]) -> None:
+    def listen(row: Plain) -> None:
         nonlocal n_seen
         n_seen += 1
         epoch = row["epoch"]
