@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shoal.progress import Progress
 
 
-@dataclass(slots=True)
+@dataclass
 class Verbosity:
     """How much is printed on stderr, as set by the options of the command line."""
 

@@ -24,7 +24,7 @@ from shoal.clustering.sums import grouped_sums, row_lengths, similarities
 Name = TypeVar("Name", bound=int | str)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Membership:
     """How well each image fits its category."""
 

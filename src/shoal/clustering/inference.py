@@ -41,7 +41,7 @@ UNLABELED_SHIFTS = 1
 """Number of shifts if no image is labeled and no number is given; 1, as in training."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class InferenceSettings:
     """Settings of Algorithm 1."""
 
@@ -96,7 +96,7 @@ class InferenceSettings:
         )
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Inference:
     """The result of Algorithm 1."""
 

@@ -18,7 +18,7 @@ from shoal.errors import DataError
 from shoal.words import number
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Accuracy:
     """Shares of images, 0 to 1, whose cluster is matched to their class; NaN for a subset without
     images.

@@ -33,7 +33,7 @@ SAMPLE_ELEMENTS = 1 << 24
 """Random numbers per block while random neighbors are sampled; bounds the memory."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ShiftSettings:
     """Settings of a mean-shift step; the defaults are the CMS paper's."""
 

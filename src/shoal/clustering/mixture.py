@@ -29,7 +29,7 @@ VAGUE_VARIANCE = 0.005
 column."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Prior:
     """A normal-inverse-Wishart prior of a cluster."""
 

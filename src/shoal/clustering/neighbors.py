@@ -52,7 +52,7 @@ BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 """Size of one block of products."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Neighbors(Rows):
     """The k nearest bank rows of each query, nearest first, ties to the lowest index.
 

@@ -27,7 +27,7 @@ GROUP = {"cpu": 8, "cuda": 64}
 group; a power of two. Larger on a GPU, where `topk` is slow compared to a maximum."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rows:
     """A dataclass of tensors that each have a row for the same things."""
 
@@ -45,7 +45,7 @@ class Rows:
             getattr(self, field.name)[rows] = getattr(values, field.name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Precision:
     """A number format for matrix products that find candidates."""
 
@@ -91,7 +91,7 @@ FLOAT32 = Precision(torch.float32, 24, 2.0**-24)
 FLOAT64 = Precision(torch.float64, 53, 2.0**-53)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Points(Rows):
     """Centered rows rounded to a precision, and bounds of the rounding error."""
 

@@ -23,7 +23,7 @@ RECENT_S = 24 * 3600.0
 """Folders used within this time are not removed: another run may be using them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Store:
     """The decoded images of one folder at one size, embeddings, views, the index of a shard, or an
     encoder."""

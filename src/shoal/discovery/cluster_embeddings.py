@@ -17,7 +17,7 @@ from shoal.runs import Run, check_not_locked, locked
 from shoal.words import AVERAGE_LINKAGE, doubt_labels
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
     """The settings of `shoal cluster`."""
 

@@ -45,7 +45,7 @@ def _log_progress(what: str, unit: str, after: float) -> Iterator[Progress]:
         yield progress
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reporter:
     """Receives the messages and the progress of a job.
 

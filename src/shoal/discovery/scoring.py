@@ -18,7 +18,7 @@ from shoal.settings import Plain
 from shoal.words import count, first_few
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Score:
     """The accuracy of a run on its unlabeled images."""
 

@@ -25,7 +25,7 @@ CLIP = InputFormat(
 SYMMETRIC = InputFormat(size=224, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))  # scaled to [-1, 1]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class EncoderInfo:
     """Facts about an encoder before it is loaded."""
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from shoal.settings import Count, check_ranges
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class HeadSettings:
     """Kind and size of the projection head."""
 

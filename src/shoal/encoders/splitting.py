@@ -37,7 +37,7 @@ BLOCK_LISTS = ("layers", "layer", "encoder.layers", "encoder.layer", "model.laye
 that exists is used."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Architecture:
     """How to split a model into stem, blocks and finish (final norm and pooling), each a sequence
     of modules."""

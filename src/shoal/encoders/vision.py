@@ -27,7 +27,7 @@ CPU_CHUNK = 32
 for feature maps and 0.5 GB for images in float32, and is not faster."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class InputFormat:
     """Size and normalization of the images that an encoder expects."""
 

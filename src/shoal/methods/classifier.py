@@ -20,7 +20,7 @@ from shoal.methods.method import TrainedSettings
 from shoal.training.model import Epoch, Model, TaskShape, Tensors, consecutive_labels
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ClassifierSettings(TrainedSettings):
     """Settings of a method with a cosine classifier of the tail's features."""
 

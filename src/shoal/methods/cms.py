@@ -38,7 +38,7 @@ from shoal.training.losses import ContrastSettings, contrastive_loss, supervised
 from shoal.training.model import Batch, Epoch, Model, TaskShape, Tensors
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LossSettings(ContrastSettings):
     """Settings of the losses; the defaults are the paper's for fine-grained images."""
 
@@ -56,7 +56,7 @@ class LossSettings(ContrastSettings):
     and so toward its neighbors."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class CmsSettings(TrainedSettings):
     """Settings of CMS; `recipes/cms` holds the paper's values for its benchmarks.
 
@@ -72,7 +72,7 @@ class CmsSettings(TrainedSettings):
     must be null."""
 
     def __post_init__(self) -> None:
-        TrainedSettings.__post_init__(self)  # super() does not work in a dataclass with slots
+        super().__post_init__()
         shift = self.inference.shift
         is_nearest = (shift.kernel, shift.retrieval) == ("knn", "nearest")
         if self.bank == "views" and (not is_nearest or self.training.views.pool is not None):

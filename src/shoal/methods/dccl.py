@@ -32,7 +32,7 @@ from shoal.training.model import Batch, Epoch, TaskShape, Tensors
 from shoal.training.train_settings import linear_schedule
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class DcclSettings(GcdSettings):
     """Settings of DCCL; `recipes/dccl` holds the published values."""
 

@@ -33,7 +33,7 @@ OWN_SEARCH = "the method's published search"
 """Where K comes from, if `find_n_clusters` estimated it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class GcdSettings(TrainedSettings):
     """Settings of GCD; `recipes/gcd` holds the published values for DINO and CLIP.
 

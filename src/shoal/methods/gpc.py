@@ -36,7 +36,7 @@ SMOOTHING = 10
 one."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class GpcSettings(GcdSettings):
     """Settings of GPC; `recipes/gpc` holds the published values."""
 

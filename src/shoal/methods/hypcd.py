@@ -35,7 +35,7 @@ BOUNDARY_MARGIN = 1e-3
 """Points are at least this share of the ball's radius away from its boundary."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class HypCdSettings(SimGcdSettings):
     """Settings of HypCD; `recipes/hypcd` holds the published values for fine-grained (`dino`) and
     generic images.

@@ -23,7 +23,7 @@ from shoal.settings import Fraction, NonNegative, Temperature
 from shoal.training.model import Batch, TaskShape, Tensors
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LegoGcdSettings(SimGcdSettings):
     """Settings of LegoGCD; the recipes `dino`, `cub` and `cifar100` hold the published values."""
 

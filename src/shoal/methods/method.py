@@ -26,7 +26,7 @@ from shoal.training.task import Task
 from shoal.training.train_settings import TrainSettings
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class MethodSettings:
     """Settings shared by all methods."""
 
@@ -45,7 +45,7 @@ class MethodSettings:
         return self
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainedSettings(MethodSettings):
     """Settings shared by all methods that train a model."""
 

@@ -32,7 +32,7 @@ MIN_SIMILARITY = 1e-7
 """Lower bound of the similarity of two predictions, for a finite logarithm."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class OrcaSettings(ClassifierSettings):
     """Settings of ORCA; `recipes/orca` holds the published values."""
 

@@ -31,7 +31,7 @@ MUTUAL_INFORMATION = 1.0
 """The λ for which the objective without labels is the mutual information of images and clusters."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PimSettings(GcdSettings):
     """Settings of PIM; `recipes/pim` holds the published values.
 

@@ -38,7 +38,7 @@ N_ENSEMBLED = 2
 """Outputs of the last block for prompts that are averaged to the feature of the prompts."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PromptCalSettings(GcdSettings):
     """Settings of PromptCAL; `recipes/promptcal` holds the published values for DINO."""
 

@@ -32,7 +32,7 @@ MARGIN = 1e-6
 """Distance of similarities from 0 and 1, for finite logarithms."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RankStatsSettings(ClassifierSettings):
     """Settings of RankStats+; `recipes/rankstats` holds the published values."""
 

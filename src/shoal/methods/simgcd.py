@@ -32,7 +32,7 @@ from shoal.training.model import Batch, TaskShape, Tensors
 from shoal.training.train_settings import linear_schedule
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class SimGcdSettings(ClassifierSettings):
     """Settings of SimGCD; the recipes `dino`, `cub` and `cifar100` hold the published values."""
 

@@ -36,7 +36,7 @@ Scale = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class UnoSettings(TrainedSettings):
     """Settings of UNO+; `recipes/uno` holds the published values."""
 

@@ -16,7 +16,7 @@ MAX_CARDS = 600
 """Maximum number of cards; the largest categories get one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Card:
     """One category and the rows of the images on its card."""
 

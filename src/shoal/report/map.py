@@ -26,7 +26,7 @@ TSNE_DIMENSIONS = 50
 TSNE_STEPS = 1_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MapLayout:
     """One map: the positions of some images."""
 

@@ -11,7 +11,7 @@ from shoal.runs import MIXED_FROM, Category
 MAX_SPLITS = 12
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Split:
     """A category that may be a mixture of two."""
 

@@ -32,7 +32,7 @@ NUMBERED = re.compile(r"novel-\d{3,}( \(\d+\))*")
 """The name of a category, or of a part of one, that no person has named."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Merge:
     """Two categories, at least one of them novel or unnamed, that may be the same category."""
 
@@ -49,7 +49,7 @@ class Merge:
         return self.separation < ONE_GROUP
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SuspiciousLabel:
     """A labeled image whose neighbors suggest another category."""
 

@@ -12,7 +12,7 @@ MAX_OPEN = 60
 """With more categories, only the branches near the root are open."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Node:
     """A category, the start of a branch, or its end if `n_categories` is 0."""
 

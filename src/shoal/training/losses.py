@@ -14,7 +14,7 @@ from shoal.arrays import UNLABELED
 from shoal.settings import Fraction, Temperature, check_ranges
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ContrastSettings:
     """Temperatures and weights of InfoNCE and the supervised contrastive loss; the defaults are
     GCD's.

@@ -8,7 +8,7 @@ from shoal.settings import BelowOne, Count, Fraction, NonNegativeInt, Positive, 
 from shoal.training.views import ViewSettings
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainSettings:
     """Length, learning rate and batches of a training run; the defaults are the CMS paper's for
     fine-grained images."""

@@ -17,7 +17,7 @@ from shoal.clustering.n_clusters import DEFAULT_RULE, estimate_n_clusters
 from shoal.encoders.embed import ImageRows
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Validation:
     """Accuracy and estimated K of one snapshot on the validation images."""
 

@@ -26,7 +26,7 @@ LUMA = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in a pixel's brightness."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ViewSettings:
     """Settings of random views."""
 

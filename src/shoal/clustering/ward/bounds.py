@@ -84,7 +84,7 @@ def product_low(
     return torch.where(torch.isinf(heights), torch.inf, low)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Margins:
     """Rounding errors of float64 arithmetic, for rows of D columns and centroids of lengths up to
     `radius`."""

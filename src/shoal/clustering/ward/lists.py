@@ -24,7 +24,7 @@ from shoal.clustering.ward.exact import Geometry
 LAST = torch.iinfo(torch.int64).max
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lists(Rows):
     """Neighbor lists of some clusters: (R, k) slots, (R, k) lows of their distances, (R,) a low for
     all others."""
@@ -74,7 +74,7 @@ def ready_lists(
     return Lists(index, low, weight(sizes, sizes.min()) * last)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Decision(Rows):
     """The nearest cluster of some rows: slot and D; (R,) each."""
 
@@ -110,7 +110,7 @@ def settle(
     return Decision(nearest, best), best < outside
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pairs(Rows):
     """Merges of one round, `gone` into `kept`: their slots, sizes before, and D; (R,) each."""
 
@@ -121,7 +121,7 @@ class Pairs(Rows):
     distance: Tensor
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Partners:
     """The merges of one round by slot, (M,) each: the partner of each cluster, itself without one,
     and D; sizes and floors before.

@@ -106,7 +106,7 @@ def build(
     return Benchmark(name, part, collection, truth, split)
 
 
-@dataclass(slots=True)
+@dataclass
 class PartReport:
     """What was found of one part."""
 
@@ -122,7 +122,7 @@ class PartReport:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Verification:
     """What was found of a benchmark under a root."""
 

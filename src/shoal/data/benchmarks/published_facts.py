@@ -21,7 +21,7 @@ Part = Literal["train", "test"]
 PARTS: tuple[Part, ...] = ("train", "test")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
     """One form in which a benchmark may be stored on a disk."""
 
@@ -36,7 +36,7 @@ class Layout:
     """Whether images can be read in official order, on which the published split depends."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class BenchmarkFacts:
     """Published counts, origin and terms of one benchmark."""
 

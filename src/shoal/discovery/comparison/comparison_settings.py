@@ -26,7 +26,7 @@ SHARED_SETTINGS = ("encoder", "input_size")
 """Settings that must be the same for all methods, which share images, frozen embeddings and K."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ComparisonSettings:
     """The settings of a comparison, as in its config.yaml."""
 
