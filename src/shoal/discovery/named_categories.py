@@ -75,6 +75,7 @@ def name_categories(
     images: Collection | Embeddings,
     n_neighbors: int,
     *,
+    name: str = "",
     held_out: Ints | None = None,
     fallback: Calibration | None = None,
     frozen: Tensor | None = None,
@@ -90,6 +91,8 @@ def name_categories(
         reviewed categories are kept.
     n_neighbors
         Number of neighbors; confidence is the calibrated share of them in the same category.
+    name
+        The name of the result.
     held_out
         Rows whose labels were held out from training and so can calibrate confidence; all labeled
         rows if not given.
@@ -136,6 +139,7 @@ def name_categories(
         members=replace(members, confidence=confidence, second=second),
         calibration=calibration,
         mixtures=mixtures,
+        name=name,
     )
 
 

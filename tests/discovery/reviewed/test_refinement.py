@@ -155,7 +155,7 @@ def test_a_killed_refinement_with_training_resumes_to_the_same_result(
 ) -> None:
     whole = shoal.refine(reviewed, out=tmp_path / "whole", train=True, **OPTIONS)
     places = (
-        "trained.trained_result.make_result",
+        "trained.trained_result.name_categories",
         "reviewed.refinement.replay_review",
         "discovery_job.write_report",
     )

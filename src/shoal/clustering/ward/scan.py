@@ -64,7 +64,7 @@ CHUNK_ROWS = {"cpu": 1 << 10, "cuda": 1 << 16}
 """Largest number of rows whose lists are updated together."""
 
 
-@dataclass(eq=False)
+@dataclass
 class Clusters:
     """The clusters, the nearest of each and, unless they are few, its list; `points` are the
     centroids in the first of `precisions`, `nodes` (M,) their nodes in the tree."""

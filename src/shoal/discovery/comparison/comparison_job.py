@@ -8,6 +8,7 @@ is resumed: finished methods are kept, the others continue from their last epoch
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +19,14 @@ from shoal.discovery.comparison.comparison_settings import ComparisonSettings, n
 from shoal.discovery.comparison.evaluation import evaluate, run_folder
 from shoal.discovery.comparison.label_split import LabelSplit, doubts, split_labels
 from shoal.discovery.discovery_settings import DiscoverySettings
-from shoal.discovery.frozen_result import cluster_frozen
 from shoal.discovery.job import EmbeddedImages, Job
-from shoal.discovery.named_categories import Result
+from shoal.discovery.named_categories import Result, name_categories
 from shoal.discovery.reporter import NOTE
 from shoal.discovery.results import (
     FROZEN,
     TRAINED,
     cluster,
-    make_result,
+    cluster_frozen,
     write_result_run,
 )
 from shoal.discovery.trained.held_out import fit_batch
@@ -162,7 +162,8 @@ class ComparisonJob(Job):
         seconds = time.perf_counter() - start
         run = Run(run_folder(self.run.path, FROZEN, repeat))
         if not _is_done(run):
-            result = make_result(FROZEN, discovery, collection, self.settings)
+            n_neighbors = self.settings.shift.n_neighbors
+            result = name_categories(discovery, collection, n_neighbors, name=FROZEN)
             self._write_run(run, result, self.settings, seconds)
         return discovery.n_clusters
 
@@ -217,12 +218,12 @@ class ComparisonJob(Job):
             return
         clustering = time.perf_counter() - start
         seconds = sum(row["seconds"] for row in learned.metrics) + clustering
+        named = partial(name_categories, discovery, collection, settings.shift.n_neighbors)
         if trial.training is None:
-            result = make_result(FROZEN, discovery, collection, settings)
+            result = named(name=FROZEN)
         else:
             # Training saw all labels of the collection, so none can calibrate the confidence.
-            held_out = np.empty(0, dtype=np.int64)
-            result = make_result(TRAINED, discovery, collection, settings, held_out=held_out)
+            result = named(name=TRAINED, held_out=np.empty(0, dtype=np.int64))
             result = with_networks(result, trial.training, learned)
         self._write_run(trial.run, result, settings, seconds)
 

@@ -15,9 +15,9 @@ from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.discovery_settings import CPU_RECIPE, DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
-from shoal.discovery.named_categories import Result
+from shoal.discovery.named_categories import Result, name_categories
 from shoal.discovery.reporter import CLUSTERING, NOTE
-from shoal.discovery.results import TRAINED, cluster, make_result
+from shoal.discovery.results import TRAINED, cluster
 from shoal.discovery.trained.evaluation import Evaluation, can_be_significant
 from shoal.discovery.trained.held_out import (
     MIN_CATEGORIES,
@@ -187,11 +187,11 @@ def _choose(
             discovery = _cluster_alone(job, images, frozen.discovery, learned, held_out.validation)
         else:
             discovery = _cluster_blend(job, images, frozen.discovery, learned, weight, n_shifts)
-    result = make_result(
-        TRAINED,
+    result = name_categories(
         discovery,
         images.collection,
-        job.settings,
+        job.settings.shift.n_neighbors,
+        name=TRAINED,
         held_out=held_out.rows,
         fallback=frozen.calibration,
         frozen=images.frozen.embeddings.cpu(),
