@@ -34,7 +34,7 @@ MIN_PER_CLUSTER = 4
 more."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class HeldOutAccuracy:
     """Which held-out images are assigned correctly."""
 

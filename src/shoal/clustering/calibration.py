@@ -48,7 +48,7 @@ classes of the same size."""
 CURVES = ("known", "novel", "labeled")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ReliabilityCurve:
     """Confidence as a function of the share of neighbors in the same category."""
 
@@ -69,7 +69,7 @@ class ReliabilityCurve:
         return replace(self, confidence=weight * self.confidence + (1 - weight) * share)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Calibration:
     """Maps the share of an image's neighbors in its category to a confidence."""
 
@@ -188,7 +188,7 @@ def _shrinkage(change: Floats, jackknife: Sequence[Floats]) -> float:
     return max(0.0, 1 - N_STANDARD_ERRORS**2 * variance / float(change.mean()) ** 2)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class _Fitter:
     """Fits a calibration to some of the labels of a clustered collection."""
 

@@ -24,7 +24,7 @@ from shoal.clustering.sums import grouped_sums, row_lengths, similarities
 Name = TypeVar("Name", bound=int | str)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Membership:
     """How well each image fits its category."""
 

@@ -10,7 +10,7 @@ from scipy.spatial.distance import squareform
 from shoal.arrays import Floats, Ints
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class CategoryTree:
     """A hierarchy over categories.
 

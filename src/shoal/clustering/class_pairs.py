@@ -48,7 +48,7 @@ SIZE_TRUST = 0.5
 """Exponent that shrinks the spread of class sizes if they are estimated from cluster sizes."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class PairTerms:
     """The two terms of K = above / below."""
 
@@ -107,7 +107,7 @@ def pair_terms(tree: Tree, known: Ints) -> PairTerms | None:
     return PairTerms(above, below, float(labels.mean()))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class _Cut:
     """The clusters of a cut and their labeled images, a row per non-empty pair of cluster and
     class."""

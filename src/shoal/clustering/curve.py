@@ -26,7 +26,7 @@ MIN_FIT_LABELS = 5
 labeled images, `fit` is highest if each of these images is a cluster of its own."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Curve:
     """Statistics of the cuts from which K is estimated, in ascending order of K."""
 

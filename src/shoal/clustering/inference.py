@@ -96,7 +96,7 @@ class InferenceSettings:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Inference:
     """The result of Algorithm 1."""
 

@@ -30,7 +30,7 @@ APART = 1e-4
 """Rows with a cosine below 1 minus this are 0.014 apart: far more than rounding can cause."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Iterate:
     """Embeddings after some shifts."""
 

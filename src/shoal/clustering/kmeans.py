@@ -21,7 +21,7 @@ BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 """Memory of one block of distances, or of points in float64."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class KMeansResult:
     """The run with the lowest inertia."""
 

@@ -44,7 +44,7 @@ SPLIT_FROM = 0.5
 """Probability above which a known category is split, if the number of categories is estimated."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Mixtures:
     """The probability that each category is a mixture, and its most probable split."""
 

@@ -29,7 +29,7 @@ VAGUE_VARIANCE = 0.005
 column."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Prior:
     """A normal-inverse-Wishart prior of a cluster."""
 

@@ -72,7 +72,7 @@ Range = tuple[int, int]
 """The smallest and the largest number of clusters, both included."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class NClustersEstimate:
     """An estimate of the number of clusters, and the curve it is based on."""
 

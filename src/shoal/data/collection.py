@@ -28,7 +28,7 @@ MIN_KNOWN_CLASSES = 2
 """Known classes that discovery needs: with one, labels cannot tell one K from another."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StoredFiles:
     """N images in the order of the collection's names: files below an address, or parts of
     shards."""
@@ -62,7 +62,7 @@ class StoredFiles:
         )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PreviousCategories:
     """Categories and cannot-links of an earlier run and its review.
 
@@ -90,7 +90,7 @@ class PreviousCategories:
         return hashlib.sha256(parts.encode()).hexdigest()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Collection:
     """N images under unique, sorted names, so that the order of files does not matter.
 
@@ -222,7 +222,7 @@ def count_labeled(labels: Ints, classes: Sequence[str]) -> str:
     return f"{labeled}, {len(labels) - n_labeled:,} unlabeled"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Truth:
     """The true class of every image, for evaluation only; never passed to what selects a model or
     K."""

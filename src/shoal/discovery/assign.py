@@ -58,7 +58,7 @@ from shoal.training.model import Model, TaskShape
 from shoal.words import count, first_few
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Networks:
     """The networks that embed images as a run did: the frozen encoder, the model, or both."""
 

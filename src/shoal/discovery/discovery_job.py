@@ -21,7 +21,7 @@ from shoal.runs import Run
 from shoal.settings import Plain
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class DiscoveryJob(Job):
     """A discovery, for `preview` or `run_job`."""
 

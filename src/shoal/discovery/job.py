@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from shoal.discovery.comparison.comparison_settings import ComparisonSettings
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ImageSource:
     """The arguments of `discover` and `compare` that name the images and labels."""
 
@@ -98,7 +98,7 @@ class ImageSource:
         return Path("runs") / (name or "images")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EmbeddedImages:
     """The images that could be decoded, in the order of `collection`."""
 
@@ -112,7 +112,7 @@ class EmbeddedImages:
     """When they were embedded."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Job(ABC):
     """The inputs and outputs that `discover` and `compare` have in common."""
 

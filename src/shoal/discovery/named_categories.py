@@ -38,7 +38,7 @@ N_EXEMPLARS = 5
 """Typical images listed for a category."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """The clusters of a collection as named categories, found with the frozen or the trained
     encoder."""

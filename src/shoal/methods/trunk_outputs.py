@@ -32,7 +32,7 @@ TrunkKey = tuple[str, int | None, int | None]
 PlannedTraining = tuple[Task, TrainedSettings]
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(kw_only=True)
 class TrunkOutputs:
     """Tokens of N images by trunk, and the last requested pool of views of each trunk."""
 

@@ -26,7 +26,7 @@ from shoal.training.tokens import resident
 from shoal.training.validation import ValidationSet
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class BenchmarkImages:
     """One part of a benchmark in memory; rows are images that could be decoded."""
 
@@ -44,7 +44,7 @@ class BenchmarkImages:
     """The part as it was read."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class LoadedDataset:
     """A dataset on a device, with a cache of what the frozen trunk has computed.
 

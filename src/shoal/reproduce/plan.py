@@ -73,7 +73,7 @@ class ReproduceOptions:
         return [row for row in experiment.rows if row.method in methods]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class Cell:
     """A dataset, method, settings, seed and clustering; cells with equal keys are the same work."""
 
@@ -137,7 +137,7 @@ class Cell:
         return "_".join([*words, _digest(to_dict(self))])
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """The cells of an experiment on some datasets with some seeds."""
 

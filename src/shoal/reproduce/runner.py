@@ -29,7 +29,7 @@ from shoal.training.task import Task
 from shoal.training.validation import validate
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(kw_only=True)
 class Runner:
     """Runs cells into a folder; finished ones are read instead.
 

@@ -23,7 +23,7 @@ BATCHES, VIEWS, BANK_VIEWS, OBJECTIVE, POOL, EPOCH = range(6)
 """Purposes of random numbers; each has its own generator."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Sampler:
     """Random choices of a training run on images with labels (n,), -1 for unlabeled."""
 

@@ -36,7 +36,7 @@ class Validation:
         return math.isnan(self.accuracy) or self.accuracy >= other.accuracy
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class ValidationSet:
     """Images outside the task that validate snapshots instead of its validation rows."""
 

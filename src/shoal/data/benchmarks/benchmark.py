@@ -25,7 +25,7 @@ MAX_LINES = 20
 """How many missing files the text lists; JSON lists them all."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Benchmark:
     """One part of a benchmark under a known/novel split."""
 

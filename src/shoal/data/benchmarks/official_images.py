@@ -32,7 +32,7 @@ CUB_LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "cl
 PUBLISHED = "file of the published benchmark"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class OfficialImages:
     """N images in official order: files under `root`, or `images` in memory or in a zip archive."""
 

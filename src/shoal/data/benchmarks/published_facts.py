@@ -85,7 +85,7 @@ def get_facts(name: str) -> BenchmarkFacts:
     return BENCHMARKS[name]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class ClassSplit:
     """Known and novel classes by official id, and how labeled images are sampled."""
 

@@ -85,7 +85,7 @@ class NoneReadable(DataError):
         self.skipped = skipped
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Pixels:
     """The decoded images of a collection; `pixels[i]` is a new uint8 array (size, size, 3), and
     `pixels[rows]` is (B, size, size, 3)."""

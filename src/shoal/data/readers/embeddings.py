@@ -62,7 +62,7 @@ Array = NDArray[np.generic]
 Cells = Sequence[object]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Embeddings:
     """N embeddings under unique, sorted names, some of them labeled."""
 

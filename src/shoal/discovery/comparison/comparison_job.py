@@ -44,7 +44,7 @@ BEST = "best.yaml"
 """The file with the settings of the best method, for `shoal discover --config`."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Trial:
     """A method in one repeat of a comparison, with its run folder."""
 
@@ -59,7 +59,7 @@ class Trial:
     """None for a method that does not train."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ComparisonJob(Job):
     """A comparison to preview or to run."""
 

@@ -23,7 +23,7 @@ MIN_HELD_OUT = 10
 """With fewer held-out labels, differences between methods would not be significant."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LabelSplit:
     """A collection without its held-out labels, and these labels."""
 

@@ -28,7 +28,7 @@ MAX_FALSE = 0.05
 """Family-wise error rate: the probability that any pair of equal methods is not called a tie."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Ranking:
     """M methods, in the order of the input."""
 

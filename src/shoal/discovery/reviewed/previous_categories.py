@@ -147,7 +147,7 @@ def _nearest_ids(
     return numbers[nearest]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Naming:
     """Categories with their names and ids."""
 

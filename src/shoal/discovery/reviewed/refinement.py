@@ -37,7 +37,7 @@ MAX_LISTED = 5
 """Maximum number of categories that a message names."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Refinement:
     """A reviewed run, and the decisions in its review that the next run uses."""
 

@@ -61,7 +61,7 @@ def can_be_significant(baseline: Bools) -> bool:
     return is_significant(np.ones_like(baseline), baseline)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Choice:
     """The choice between the two results by the held-out labels: the frozen one unless training is
     significantly better."""
@@ -117,7 +117,7 @@ class Choice:
         }
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Clusters embeddings, compares the clusters with the held-out labels, and decides after an
     epoch whether training continues."""

@@ -18,7 +18,7 @@ MIN_CATEGORIES = 5
 """Fewest known categories for some to be hidden, so that enough are left to learn from."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class HeldOut:
     """A split of the labels into those that training sees and those that evaluate it."""
 

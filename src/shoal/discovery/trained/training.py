@@ -35,7 +35,7 @@ PHASES = {"views": "preparing views", "steps": "training"}
 """The title of the progress bar for each unit that is counted."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Training:
     """The inputs of a training run except the images, as sent to the other processes."""
 
