@@ -3,7 +3,6 @@ pairs of images."""
 
 import numpy as np
 import pytest
-import torch
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist, squareform
 
@@ -19,15 +18,15 @@ from shoal.clustering.tree import Tree
 FEW_NEIGHBORS = ShiftSettings(n_neighbors=3)
 
 
-def points(n_rows: int = 60, dim: int = 5, seed: int = 0) -> torch.Tensor:
+def points(n_rows=60, dim=5, seed=0):
     return unit_points(np.random.default_rng(seed).normal(size=(n_rows, dim)))
 
 
-def same_parts(one: np.ndarray, other: np.ndarray) -> bool:
+def same_parts(one, other):
     return bool(((one[:, None] == one[None]) == (other[:, None] == other[None])).all())
 
 
-def slow_join(rows: np.ndarray, groups: list[list[int]], n_clusters: int) -> np.ndarray:
+def slow_join(rows, groups, n_clusters):
     """Repeatedly join the two groups with the smallest mean squared distance between their rows."""
     groups = [list(group) for group in groups]
     gaps = squareform(pdist(rows, "sqeuclidean"))
@@ -45,7 +44,7 @@ def slow_join(rows: np.ndarray, groups: list[list[int]], n_clusters: int) -> np.
     return clusters
 
 
-def long_tail(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def long_tail(seed=0):
     """Return rows and classes: four elongated classes of 120 images, and twelve round classes of 6
     that lie close to each other."""
     rng = np.random.default_rng(seed)
@@ -65,7 +64,7 @@ def long_tail(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_single_images_are_joined_as_scipy_does(seed: int) -> None:
+def test_single_images_are_joined_as_scipy_does(seed):
     rows = points(40, seed=seed).double().numpy()
     gaps = pdist(rows, "sqeuclidean")
     kept, gone, heights = average_linkage(squareform(gaps), np.ones(40, dtype=int))
@@ -77,7 +76,7 @@ def test_single_images_are_joined_as_scipy_does(seed: int) -> None:
 
 
 @pytest.mark.parametrize("n_clusters", [1, 2, 4])
-def test_small_clusters_are_joined_as_by_a_slow_loop_over_their_images(n_clusters: int) -> None:
+def test_small_clusters_are_joined_as_by_a_slow_loop_over_their_images(n_clusters):
     rows = points(70, dim=4, seed=n_clusters)
     tree = unit_tree(rows)
     n_small = 6 * n_clusters
@@ -89,13 +88,13 @@ def test_small_clusters_are_joined_as_by_a_slow_loop_over_their_images(n_cluster
 
 
 @pytest.fixture
-def few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_are_enough(monkeypatch):
     """Let 50 labels suffice for choosing the linkage."""
     monkeypatch.setattr(average, "MIN_LABELED", 50)
 
 
 @pytest.fixture(scope="module")
-def tail() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def tail():
     """Rows, classes and labels: half of the images of three elongated and six round classes are
     labeled."""
     rows, classes = long_tail()
@@ -104,16 +103,14 @@ def tail() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return rows, classes, labels
 
 
-def all_right(classes: np.ndarray, labels: np.ndarray, clusters: np.ndarray) -> float:
+def all_right(classes, labels, clusters):
     rest = labels < 0
     return gcd_accuracy(classes[rest], clusters[rest], np.isin(classes, labels)[rest]).all
 
 
 @pytest.mark.usefixtures("few_are_enough")
 @pytest.mark.parametrize("must_link", [False, True])
-def test_on_a_long_tail_labels_choose_average_linkage(
-    tail: tuple[np.ndarray, np.ndarray, np.ndarray], *, must_link: bool
-) -> None:
+def test_on_a_long_tail_labels_choose_average_linkage(tail, *, must_link):
     rows, classes, labels = tail
     settings = InferenceSettings(shift=FEW_NEIGHBORS, must_link=must_link)
     ward = infer(rows, labels, 16, settings)
@@ -130,7 +127,7 @@ def test_on_a_long_tail_labels_choose_average_linkage(
 
 
 @pytest.mark.usefixtures("few_are_enough")
-def test_equal_classes_of_which_some_are_labeled_more_keep_wards_tree() -> None:
+def test_equal_classes_of_which_some_are_labeled_more_keep_wards_tree():
     rng = np.random.default_rng(0)
     classes = np.repeat(np.arange(8), 120)
     rows = np.eye(8, 12)[classes] * 4 + rng.normal(size=(len(classes), 12)) * 0.3

@@ -14,7 +14,7 @@ SETTINGS = InferenceSettings(shift=ShiftSettings(n_neighbors=3))
 
 
 @pytest.fixture
-def task() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def task():
     """90 images of six classes. Half of the images of the first four classes are labeled; the
     labels of classes 2 and 3 are held out."""
     truth = np.arange(90) % 6
@@ -22,7 +22,7 @@ def task() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return truth, labels, np.flatnonzero(labels >= 2)
 
 
-def test_squared_distances_add_up_by_their_weights() -> None:
+def test_squared_distances_add_up_by_their_weights():
     first = scattered(np.arange(8) % 6, 0.3)
     second = scattered(np.arange(8) % 5, 0.3, seed=1)
     both = blend(first, second, 0.65)
@@ -32,7 +32,7 @@ def test_squared_distances_add_up_by_their_weights() -> None:
     assert blend(first, second, 0.0) is second
 
 
-def test_the_embedding_that_separates_the_classes_is_more_accurate(task) -> None:
+def test_the_embedding_that_separates_the_classes_is_more_accurate(task):
     truth, labels, held_out = task
     tight = try_shifts(scattered(truth, 0.05), labels, held_out, 6, SETTINGS, seed=0)
     loose = try_shifts(scattered(truth, 1.5), labels, held_out, 6, SETTINGS, seed=0)
@@ -40,7 +40,7 @@ def test_the_embedding_that_separates_the_classes_is_more_accurate(task) -> None
     assert loose.share < 0.8
 
 
-def test_embeddings_are_evaluated_by_held_out_labels_alone(task) -> None:
+def test_embeddings_are_evaluated_by_held_out_labels_alone(task):
     """Permuting the labels that training saw changes nothing; hidden labels are not passed at
     all."""
     truth, labels, held_out = task
@@ -54,15 +54,13 @@ def test_embeddings_are_evaluated_by_held_out_labels_alone(task) -> None:
     np.testing.assert_array_equal(before.is_correct, after.is_correct)
 
 
-def test_embeddings_with_too_few_distinct_rows_are_not_evaluated(task) -> None:
+def test_embeddings_with_too_few_distinct_rows_are_not_evaluated(task):
     _, labels, held_out = task
     collapsed = torch.ones(90, 6) / 6**0.5
     assert try_shifts(collapsed, labels, held_out, 6, SETTINGS, seed=0) is None
 
 
-def test_large_collections_are_evaluated_on_a_sample_with_all_held_out_images(
-    task, monkeypatch
-) -> None:
+def test_large_collections_are_evaluated_on_a_sample_with_all_held_out_images(task, monkeypatch):
     truth, labels, held_out = task
     monkeypatch.setattr(module, "MAX_ROWS", 60)
     found = try_shifts(scattered(truth, 0.05), labels, held_out, 6, SETTINGS, seed=0)
@@ -75,9 +73,7 @@ def test_large_collections_are_evaluated_on_a_sample_with_all_held_out_images(
 
 
 @pytest.mark.parametrize(("usual", "taken"), [(0, 0), (1, 1), (2, 2), (5, 2)])
-def test_among_equally_accurate_numbers_of_shifts_the_usual_one_is_taken(
-    task, usual: int, taken: int
-) -> None:
+def test_among_equally_accurate_numbers_of_shifts_the_usual_one_is_taken(task, usual, taken):
     """Algorithm 1 stops after three equally accurate iterates, so at most two shifts are
     compared."""
     truth, labels, held_out = task

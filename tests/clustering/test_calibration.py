@@ -33,7 +33,7 @@ class Task:
     share: np.ndarray
     neighbors: np.ndarray
 
-    def calibrate(self, labels: np.ndarray | None = None, **options) -> Calibration:
+    def calibrate(self, labels=None, **options):
         labels = self.labels if labels is None else labels
         sizes = {"n_categories": self.n_categories, "n_known": 5}
         return calibrate(
@@ -41,7 +41,7 @@ class Task:
         )
 
     @property
-    def right(self) -> np.ndarray:
+    def right(self):
         """In a known category, whether the image is correct; in a novel one, the share of the other
         images that have its class."""
         counts = np.zeros((self.n_categories, 10))
@@ -52,7 +52,7 @@ class Task:
         return np.where(self.categories < 5, self.truth == self.categories, alike)
 
 
-def make_task(images: np.ndarray, truth: np.ndarray, labels: np.ndarray, n_clusters: int) -> Task:
+def make_task(images, truth, labels, n_clusters):
     points = unit_points(images)
     rows = points.numpy()
     categories, n_novel = number_clusters(infer(points, labels, n_clusters).labels, labels, 5, rows)
@@ -62,7 +62,7 @@ def make_task(images: np.ndarray, truth: np.ndarray, labels: np.ndarray, n_clust
 
 
 @pytest.fixture(scope="module")
-def task() -> Task:
+def task():
     images, digits = load_digits(return_X_y=True)
     rng = np.random.default_rng(0)
     truth = np.where(digits % 2 == 1, digits // 2, 5 + digits // 2)  # odd digits are 0 … 4
@@ -70,7 +70,7 @@ def task() -> Task:
     return make_task(images, truth, labels, 8)
 
 
-def error(confidence: np.ndarray, right: np.ndarray) -> float:
+def error(confidence, right):
     """Return the expected calibration error over ten bins."""
     bins = np.minimum((confidence * 10).astype(int), 9)
     gaps = [
@@ -80,7 +80,7 @@ def error(confidence: np.ndarray, right: np.ndarray) -> float:
     return float(sum(gaps))
 
 
-def test_confidence_is_nearer_to_the_truth_than_the_share_of_neighbors(task: Task) -> None:
+def test_confidence_is_nearer_to_the_truth_than_the_share_of_neighbors(task):
     found = task.calibrate().confidence(task.share, task.categories, task.labels >= 0)
     hidden = task.labels < 0
     before, after = (error(each[hidden], task.right[hidden]) for each in (task.share, found))
@@ -89,7 +89,7 @@ def test_confidence_is_nearer_to_the_truth_than_the_share_of_neighbors(task: Tas
     assert ((found >= 0) & (found <= 1)).all()
 
 
-def test_the_order_of_images_changes_nothing(task: Task) -> None:
+def test_the_order_of_images_changes_nothing(task):
     found = task.calibrate().confidence(task.share, task.categories, task.labels >= 0)
     order = np.random.default_rng(1).permutation(len(task.labels))
     neighbors = np.argsort(order)[task.neighbors[order]]
@@ -101,7 +101,7 @@ def test_the_order_of_images_changes_nothing(task: Task) -> None:
     assert np.abs(turned.confidence(share, categories, labels >= 0) - found[order]).max() < 1e-12
 
 
-def test_with_few_labels_nothing_is_calibrated_and_confidence_is_the_share(task: Task) -> None:
+def test_with_few_labels_nothing_is_calibrated_and_confidence_is_the_share(task):
     for labels in (
         np.full(len(task.labels), -1),
         np.where(np.cumsum(task.labels >= 0) <= 19, task.labels, -1),
@@ -114,14 +114,14 @@ def test_with_few_labels_nothing_is_calibrated_and_confidence_is_the_share(task:
         assert np.allclose(confidence, np.minimum(task.share, most))
 
 
-def test_labels_that_training_saw_are_no_evidence(task: Task) -> None:
+def test_labels_that_training_saw_are_no_evidence(task):
     labeled = np.flatnonzero(task.labels >= 0)
     few = task.calibrate(held_out=labeled[::4])
     assert few.labeled.n_images.sum() < 0.5 * task.calibrate().labeled.n_images.sum()
     assert task.calibrate(held_out=np.zeros(0, dtype=np.int64)).label_rate is None
 
 
-def test_what_was_written_is_read_back(task: Task) -> None:
+def test_what_was_written_is_read_back(task):
     found = task.calibrate()
     again = Calibration.from_dict(found.to_dict())
     at = np.array([0, 4, task.n_categories - 1])
@@ -132,7 +132,7 @@ def test_what_was_written_is_read_back(task: Task) -> None:
 
 
 @pytest.mark.slow
-def test_discovering_imports_no_scikit_learn() -> None:
+def test_discovering_imports_no_scikit_learn():
     """scikit-learn imports pandas and scipy.stats, which takes half as long again as torch."""
     code = (
         "import sys, shoal.discovery.api; sys.exit('sklearn' in sys.modules or 'pandas' in "

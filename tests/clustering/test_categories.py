@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from shoal.clustering.categories import (
-    Membership,
     assign_new,
     describe,
     number_clusters,
@@ -18,18 +17,16 @@ CATEGORIES = np.array([0, 0, 0, 2, 2, 3])  # category 1 is known but empty; 2 an
 N_KNOWN = 2
 
 
-def describe_members(
-    points: torch.Tensor, categories: np.ndarray, n_known: int, n_neighbors: int
-) -> Membership:
+def describe_members(points, categories, n_known, n_neighbors):
     lists = other_neighbors(points, n_neighbors)
     return describe(points, categories, lists, points, categories, n_known)
 
 
-def cosine(degrees: float) -> float:
+def cosine(degrees):
     return float(np.cos(np.deg2rad(degrees)))
 
 
-def test_members_are_described_as_worked_out_by_hand() -> None:
+def test_members_are_described_as_worked_out_by_hand():
     found = describe_members(POINTS, CATEGORIES, N_KNOWN, 2)
     # Neighbors: 0 → 10, 20; 10 → 0, 20; 20 → 10, 0; 90 → 100, 20; 100 → 90, then 20 and 180 at 80°
     # each; 180 → 100, 90.
@@ -52,7 +49,7 @@ def test_members_are_described_as_worked_out_by_hand() -> None:
     )
 
 
-def test_new_rows_join_by_vote_and_the_nearest_decides_ties() -> None:
+def test_new_rows_join_by_vote_and_the_nearest_decides_ties():
     # 57°: the nearest are 90° (33° away) and 20° (37°), one vote each, so category 2. 12°: all
     # neighbors are in category 0.
     chosen, members, _ = assign_new(at(57, 12), POINTS, CATEGORIES, N_KNOWN, 2)
@@ -64,7 +61,7 @@ def test_new_rows_join_by_vote_and_the_nearest_decides_ties() -> None:
 
 
 @pytest.fixture(scope="module")
-def crowd() -> tuple[torch.Tensor, np.ndarray]:
+def crowd():
     """600 float32 rows of 96 columns in 12 categories, so that sums of 50 rows and products of 96
     columns are all rounded."""
     generator = torch.Generator().manual_seed(0)
@@ -75,13 +72,13 @@ def crowd() -> tuple[torch.Tensor, np.ndarray]:
     return torch.nn.functional.normalize(rows, dim=1), categories.numpy()
 
 
-def bits(found: Membership, rows: object = slice(None)) -> dict[str, bytes]:
+def bits(found, rows=slice(None)):
     return {name: values[rows].tobytes() for name, values in vars(found).items()}
 
 
 def test_members_are_described_alike_whatever_the_order_of_rows_and_the_number_of_threads(
     crowd,
-) -> None:
+):
     points, categories = crowd
     whole = describe_members(points, categories, 7, 10)
     n_threads = torch.get_num_threads()
@@ -96,7 +93,7 @@ def test_members_are_described_alike_whatever_the_order_of_rows_and_the_number_o
 
 
 @pytest.mark.parametrize("batch", [1, 7, 100])
-def test_newcomers_are_described_alike_however_many_come_at_once(crowd, batch: int) -> None:
+def test_newcomers_are_described_alike_however_many_come_at_once(crowd, batch):
     points, categories = crowd
     whole = assign_new(points[:100], points[100:], categories[100:], 7, 10)
     for start in range(0, 100, batch):
@@ -106,7 +103,7 @@ def test_newcomers_are_described_alike_however_many_come_at_once(crowd, batch: i
         assert bits(found[1]) == bits(whole[1], part)
 
 
-def test_the_nearest_centers_are_those_of_a_loop(crowd) -> None:
+def test_the_nearest_centers_are_those_of_a_loop(crowd):
     points, categories = crowd
     found = describe_members(points, categories, 7, 10)
     rows = points.double().numpy()
@@ -122,7 +119,7 @@ def test_the_nearest_centers_are_those_of_a_loop(crowd) -> None:
 
 
 @pytest.mark.gpu
-def test_members_and_newcomers_are_described_alike_on_cpu_and_gpu(crowd) -> None:
+def test_members_and_newcomers_are_described_alike_on_cpu_and_gpu(crowd):
     points, categories = crowd
     on_cpu, on_gpu = (describe_members(rows, categories, 7, 10) for rows in (points, points.cuda()))
     assert bits(on_gpu) == bits(on_cpu)
@@ -133,7 +130,7 @@ def test_members_and_newcomers_are_described_alike_on_cpu_and_gpu(crowd) -> None
     assert bits(placed[1]) == bits(placed[0])
 
 
-def test_known_clusters_take_their_classs_number_and_novel_ones_follow_by_falling_size() -> None:
+def test_known_clusters_take_their_classs_number_and_novel_ones_follow_by_falling_size():
     # Clusters 0 (2 rows) and 3 (3 rows) are unlabeled, 1 is class 1 and 2 is class 0; class 2
     # has no cluster.
     clusters = np.array([0, 0, 1, 1, 2, 2, 3, 3, 3])
@@ -145,8 +142,8 @@ def test_known_clusters_take_their_classs_number_and_novel_ones_follow_by_fallin
 
 @pytest.mark.parametrize("column", [0, 7, 8, 30])
 def test_novel_clusters_of_one_size_are_ordered_by_whichever_column_tells_them_apart(
-    column: int,
-) -> None:
+    column,
+):
     """Two clusters of two rows differ in one column only, where the rows of the second cluster are
     smaller."""
     rows = np.zeros((4, 31))
@@ -156,9 +153,7 @@ def test_novel_clusters_of_one_size_are_ordered_by_whichever_column_tells_them_a
         assert found.tolist() == np.array([1, 1, 0, 0])[order].tolist()
 
 
-def test_a_tie_of_the_matching_goes_to_the_larger_cluster_and_then_by_rows_whatever_the_order() -> (
-    None
-):
+def test_a_tie_of_the_matching_goes_to_the_larger_cluster_and_then_by_rows_whatever_the_order():
     """Two clusters have one labeled image each. Class 0 is matched to the larger cluster, or if
     both are equally large, to the one with smaller rows."""
     for sizes, expected in ((2, 3), 1), ((2, 2), 0):

@@ -9,16 +9,16 @@ NAMES = [f"it's {i}" for i in range(9)]
 
 
 @pytest.fixture
-def means() -> np.ndarray:
+def means():
     return np.random.default_rng(0).normal(size=(len(NAMES), 4))
 
 
-def tree_of(names: list[str], means: np.ndarray) -> CategoryTree:
+def tree_of(names, means):
     """Return the tree of categories that have one image each."""
     return CategoryTree.of_members(names, np.arange(len(names))[:, None], means)
 
 
-def test_a_merge_is_as_high_as_the_mean_distance_between_its_two_sides(means: np.ndarray) -> None:
+def test_a_merge_is_as_high_as_the_mean_distance_between_its_two_sides(means):
     tree = tree_of(NAMES, means)
     unit = means / np.linalg.norm(means, axis=1, keepdims=True)
     below = [[leaf] for leaf in range(len(NAMES))]
@@ -31,7 +31,7 @@ def test_a_merge_is_as_high_as_the_mean_distance_between_its_two_sides(means: np
     assert sorted(below[-1]) == list(range(len(NAMES)))
 
 
-def test_members_have_the_same_tree_as_their_means_in_any_order(means: np.ndarray) -> None:
+def test_members_have_the_same_tree_as_their_means_in_any_order(means):
     rng = np.random.default_rng(1)
     labels = rng.integers(0, 9, 200)
     embeddings = rng.normal(size=(200, 4)) + means[labels]
@@ -41,7 +41,7 @@ def test_members_have_the_same_tree_as_their_means_in_any_order(means: np.ndarra
     assert np.allclose(tree.linkage, tree_of(NAMES, expected).linkage)
 
 
-def test_newick_has_every_name_and_the_height_of_the_root_above_each(means: np.ndarray) -> None:
+def test_newick_has_every_name_and_the_height_of_the_root_above_each(means):
     tree = tree_of(NAMES, means)
     text = tree.newick()
     lengths = {}
@@ -77,7 +77,7 @@ def test_newick_has_every_name_and_the_height_of_the_root_above_each(means: np.n
     assert np.allclose(list(lengths.values()), tree.heights[-1], atol=0.01)
 
 
-def test_one_category_and_one_without_direction() -> None:
+def test_one_category_and_one_without_direction():
     single = tree_of(["a"], np.array([[1.0, 0.0]]))
     assert single.newick() == "'a';"
     assert single.parent_names == {"a": ""}

@@ -11,9 +11,7 @@ from shoal.clustering.n_clusters import choose, estimate_n_clusters
 from shoal.clustering.tree import Tree
 
 
-def clouds(
-    seed: int, *, n_classes: int = 24, noise: float = 1.0, is_long_tailed: bool = False
-) -> tuple[Tree, np.ndarray, np.random.Generator]:
+def clouds(seed, *, n_classes=24, noise=1.0, is_long_tailed=False):
     """Sample overlapping classes in 24 dimensions, with 20 images each or with a long tail of 8 to
     120."""
     rng = np.random.default_rng(seed)
@@ -25,9 +23,7 @@ def clouds(
     return Tree(linkage(centers[y] + noise * rng.normal(size=(len(y), 24)), "ward")), y, rng
 
 
-def label(
-    y: np.ndarray, rng: np.random.Generator, n_known: int, n_each: int | None = None
-) -> np.ndarray:
+def label(y, rng, n_known, n_each=None):
     """Label each image of `n_known` random classes with probability one half, or `n_each` images of
     each of these classes."""
     known = rng.permutation(y.max() + 1)[:n_known]
@@ -39,11 +35,11 @@ def label(
     return labels
 
 
-def renumbered(labels: np.ndarray) -> np.ndarray:
+def renumbered(labels):
     return np.where(labels < 0, -1, np.searchsorted(np.unique(labels[labels >= 0]), labels))
 
 
-def test_the_probabilities_are_those_of_a_loop_over_pairs_of_labeled_images() -> None:
+def test_the_probabilities_are_those_of_a_loop_over_pairs_of_labeled_images():
     """An image weighs 1 / the size of its cluster; its pairs within a class together weigh as much
     as the class has labels."""
     tree, y, rng = clouds(0, n_classes=6)
@@ -69,9 +65,7 @@ def test_the_probabilities_are_those_of_a_loop_over_pairs_of_labeled_images() ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_each", "n_held"), [(None, 33), (5, 37)], ids=["half", "five each"])
-def test_the_interval_holds_the_truth_in_about_four_of_five_draws(
-    n_each: int | None, n_held: int
-) -> None:
+def test_the_interval_holds_the_truth_in_about_four_of_five_draws(n_each, n_held):
     """40 samples of overlapping classes, every other one long-tailed, with half or two thirds of
     the classes known."""
     held = 0
@@ -84,7 +78,7 @@ def test_the_interval_holds_the_truth_in_about_four_of_five_draws(
     assert held == n_held
 
 
-def test_classes_that_overlap_much_are_counted_where_rules_that_look_at_clusters_fail() -> None:
+def test_classes_that_overlap_much_are_counted_where_rules_that_look_at_clusters_fail():
     off = {"pairs": 0.0, "paper": 0.0}
     for seed in range(12):
         tree, y, rng = clouds(seed, n_classes=40, noise=1.5, is_long_tailed=True)
@@ -96,7 +90,7 @@ def test_classes_that_overlap_much_are_counted_where_rules_that_look_at_clusters
 
 
 @pytest.mark.parametrize("n_each", [None, 5], ids=["half", "five each"])
-def test_the_interval_reaches_the_truth_where_few_classes_are_known(n_each: int | None) -> None:
+def test_the_interval_reaches_the_truth_where_few_classes_are_known(n_each):
     """4 of 32 classes are known. Without the upper end from pairs alone, only 11 (half labeled) and
     10 (five each) of 20 intervals contained the true number; the others lay below it."""
     held = 0
@@ -107,7 +101,7 @@ def test_the_interval_reaches_the_truth_where_few_classes_are_known(n_each: int 
     assert 15 <= held <= 18
 
 
-def test_the_order_of_rows_and_the_names_of_classes_change_nothing() -> None:
+def test_the_order_of_rows_and_the_names_of_classes_change_nothing():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 12, 300)
     rows = rng.normal(size=(12, 16))[y] + 0.9 * rng.normal(size=(300, 16))
@@ -127,7 +121,7 @@ def test_the_order_of_rows_and_the_names_of_classes_change_nothing() -> None:
 @pytest.mark.parametrize(
     "labels", [[0, 0, 0, 1, 1, 1], [0, 1, 2, 3], [0, 0, 1, 2, 3]], ids=["two", "single", "one pair"]
 )
-def test_too_few_labels_say_nothing_and_the_interval_is_wide(labels: list[int]) -> None:
+def test_too_few_labels_say_nothing_and_the_interval_is_wide(labels):
     """Two classes, too few for the jackknife; classes with one label each; one class with two
     labels and others with one."""
     tree, y, _ = clouds(0)
@@ -140,7 +134,7 @@ def test_too_few_labels_say_nothing_and_the_interval_is_wide(labels: list[int]) 
 
 
 @pytest.mark.parametrize("seed", [1, 8, 12])
-def test_labels_of_which_no_two_of_a_class_share_a_cluster_say_nothing(seed: int) -> None:
+def test_labels_of_which_no_two_of_a_class_share_a_cluster_say_nothing(seed):
     """Two labels in each of four classes that overlap heavily. The likelihood used to be NaN for
     every K, and the estimate the number of known classes."""
     tree, y, rng = clouds(seed, noise=1.5)

@@ -1,6 +1,5 @@
 import pickle
 import warnings
-from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -14,14 +13,14 @@ from shoal.errors import DataError, UsageError
 Clouds = tuple[np.ndarray, np.ndarray]
 
 
-def on_circle(*degrees: float) -> np.ndarray:
+def on_circle(*degrees):
     """Return unit rows at these angles."""
     radians = np.deg2rad(degrees)
     return np.stack([np.cos(radians), np.sin(radians)], axis=1)
 
 
 @pytest.fixture
-def clouds() -> Clouds:
+def clouds():
     """Four well-separated groups of 15, 20, 25 and 30 rows, and the group of each row."""
     rng = np.random.default_rng(0)
     group = np.repeat(np.arange(4), [15, 20, 25, 30])
@@ -29,7 +28,7 @@ def clouds() -> Clouds:
 
 
 @pytest.fixture
-def names(clouds: Clouds) -> np.ndarray:
+def names(clouds):
     """Half of the rows of group 1 ('wren') and of group 3 ('auk') are labeled."""
     y = np.full(90, None, dtype=object)
     y[np.flatnonzero(clouds[1] == 1)[::2]] = "wren"
@@ -40,7 +39,7 @@ def names(clouds: Clouds) -> np.ndarray:
 @pytest.mark.filterwarnings("ignore:.*SCIPY_ARRAY_API")
 @pytest.mark.slow
 @pytest.mark.parametrize("n_clusters", [None, 3])
-def test_scikit_learn_accepts_the_estimator(n_clusters: int | None) -> None:
+def test_scikit_learn_accepts_the_estimator(n_clusters):
     """All of scikit-learn's estimator checks pass, with no expected failures."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -48,7 +47,7 @@ def test_scikit_learn_accepts_the_estimator(n_clusters: int | None) -> None:
     assert {result["status"] for result in results} <= {"passed", "skipped"}
 
 
-def test_known_classes_come_first_and_novel_ones_by_size(clouds: Clouds, names: np.ndarray) -> None:
+def test_known_classes_come_first_and_novel_ones_by_size(clouds, names):
     """Known classes are auk (group 3) and wren (group 1); novel ones are group 2 with 25 rows and
     group 0 with 15."""
     rows, group = clouds
@@ -59,14 +58,14 @@ def test_known_classes_come_first_and_novel_ones_by_size(clouds: Clouds, names: 
     assert model.curve_ is None
 
 
-def test_k_is_estimated_and_its_curve_kept(clouds: Clouds, names: np.ndarray) -> None:
+def test_k_is_estimated_and_its_curve_kept(clouds, names):
     model = MeanShiftClustering().fit(clouds[0], names)
     assert model.n_clusters_ == len(np.unique(model.labels_))
     assert model.curve_.n_clusters[0] == 2
     assert model.shifts_[model.n_shifts_] == model.shifts_.max() == 1.0
 
 
-def test_the_order_of_rows_changes_no_category(clouds: Clouds, names: np.ndarray) -> None:
+def test_the_order_of_rows_changes_no_category(clouds, names):
     rows, _ = clouds
     order = np.random.default_rng(2).permutation(90)
     plain = MeanShiftClustering().fit(rows, names)
@@ -76,7 +75,7 @@ def test_the_order_of_rows_changes_no_category(clouds: Clouds, names: np.ndarray
     assert shuffled.classes_.tolist() == plain.classes_.tolist()
 
 
-def test_confidence_is_the_share_of_neighbors_that_agree() -> None:
+def test_confidence_is_the_share_of_neighbors_that_agree():
     """Points at 0, 1, 2 and 50 degrees in two clusters: both neighbors of the point at 50 are in
     the other cluster."""
     model = MeanShiftClustering(n_clusters=2, n_neighbors=2, max_shifts=0).fit(
@@ -89,9 +88,7 @@ def test_confidence_is_the_share_of_neighbors_that_agree() -> None:
     assert model.outlier_score_.argmax() == 3
 
 
-def test_predict_gives_existing_categories_and_minus_one_far_away(
-    clouds: Clouds, names: np.ndarray
-) -> None:
+def test_predict_gives_existing_categories_and_minus_one_far_away(clouds, names):
     rows, _ = clouds
     model = MeanShiftClustering(n_clusters=4).fit(rows, names)
     near = 5 * np.eye(4, 8)
@@ -103,14 +100,12 @@ def test_predict_gives_existing_categories_and_minus_one_far_away(
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
-def test_the_stated_share_of_fitted_rows_lies_beyond_the_threshold(
-    clouds: Clouds, names: np.ndarray, share: float
-) -> None:
+def test_the_stated_share_of_fitted_rows_lies_beyond_the_threshold(clouds, names, share):
     model = MeanShiftClustering(n_clusters=4, outlier_share=share).fit(clouds[0], names)
     assert (model.outlier_score_ > model.threshold_).sum() == 90 * share
 
 
-def test_predict_asks_the_rows_where_they_were_given_not_where_they_were_shifted() -> None:
+def test_predict_asks_the_rows_where_they_were_given_not_where_they_were_shifted():
     """Rows at 0, 30 | 70, 80 degrees; one shift moves them to 15, 15 | 75, 75.
 
     46 degrees is nearer to 30 than to 70, but nearer to 75 than to 15.
@@ -123,7 +118,7 @@ def test_predict_asks_the_rows_where_they_were_given_not_where_they_were_shifted
     assert model.predict(on_circle(46)).tolist() == [model.labels_[1]]
 
 
-def test_duplicates_rounded_to_float32_are_not_far_from_themselves() -> None:
+def test_duplicates_rounded_to_float32_are_not_far_from_themselves():
     """Ten copies of each of three directions: all outlier scores, and so the threshold, are 0
     except for rounding."""
     directions = np.random.default_rng(0).normal(size=(3, 50))
@@ -133,9 +128,7 @@ def test_duplicates_rounded_to_float32_are_not_far_from_themselves() -> None:
     assert model.predict(-directions).tolist() == [-1] * 3
 
 
-def test_a_fitted_model_holds_nothing_of_a_device_and_predicts_alike_once_loaded(
-    clouds: Clouds, names: np.ndarray
-) -> None:
+def test_a_fitted_model_holds_nothing_of_a_device_and_predicts_alike_once_loaded(clouds, names):
     """A pickle without tensors can be loaded on a machine without a GPU, wherever the model was
     fitted."""
     model = MeanShiftClustering(n_clusters=4).fit(clouds[0], names)
@@ -161,9 +154,7 @@ def test_a_fitted_model_holds_nothing_of_a_device_and_predicts_alike_once_loaded
         (None, [], [-1, -1, -1, -1]),
     ],
 )
-def test_labels_are_ints_or_names_with_marks_for_unlabeled(
-    y: object, classes: list, labels: list[int]
-) -> None:
+def test_labels_are_ints_or_names_with_marks_for_unlabeled(y, classes, labels):
     found = encode_labels(y, 4)
     assert (found[0], found[1].tolist()) == (classes, labels)
 
@@ -181,12 +172,12 @@ def test_labels_are_ints_or_names_with_marks_for_unlabeled(
         ["0.5", "1", "2", "3"],
     ],
 )
-def test_labels_that_cannot_be_read_are_refused(y: object) -> None:
+def test_labels_that_cannot_be_read_are_refused(y):
     with pytest.raises(DataError):
         encode_labels(y, 4)
 
 
-def test_bad_input_is_refused(clouds: Clouds, names: np.ndarray) -> None:
+def test_bad_input_is_refused(clouds, names):
     rows, group = clouds
     with pytest.raises(UsageError):
         MeanShiftClustering().fit(rows)
@@ -213,16 +204,14 @@ def test_bad_input_is_refused(clouds: Clouds, names: np.ndarray) -> None:
     ],
     ids=str,
 )
-def test_a_parameter_that_cannot_be_used_is_refused(
-    clouds: Clouds, names: np.ndarray, given: dict
-) -> None:
+def test_a_parameter_that_cannot_be_used_is_refused(clouds, names, given):
     with pytest.raises(UsageError):
         MeanShiftClustering(**given).fit(clouds[0], names)
 
 
 def test_what_is_set_after_fitting_waits_for_the_next_fit_and_a_device_that_is_none_is_refused(
-    clouds: Clouds,
-) -> None:
+    clouds,
+):
     """The threshold was computed with the k of the fit; with another k it would accept or reject
     every row."""
     model = MeanShiftClustering(n_clusters=4).fit(clouds[0])
@@ -232,7 +221,7 @@ def test_what_is_set_after_fitting_waits_for_the_next_fit_and_a_device_that_is_n
         model.set_params(device=[]).predict(clouds[0])
 
 
-def test_the_rule_that_decided_is_reported(clouds: Clouds) -> None:
+def test_the_rule_that_decided_is_reported(clouds):
     few = np.where(np.isin(np.arange(90), [0, 15, 35]), clouds[1], -1)  # one each in three groups
     assert MeanShiftClustering().fit(clouds[0], few).rule_ == "gap"
     assert MeanShiftClustering(rule="paper").fit(clouds[0], few).rule_ == "paper"
@@ -240,8 +229,8 @@ def test_the_rule_that_decided_is_reported(clouds: Clouds) -> None:
 
 
 def test_a_novel_category_never_takes_the_name_of_a_known_one(
-    clouds: Clouds,
-) -> None:
+    clouds,
+):
     """The labels include the name of a category found earlier, so 'novel-001' is now known."""
     y = np.where((clouds[1] == 1) & (np.arange(90) % 2 == 0), "novel-001", "")
     assert MeanShiftClustering(n_clusters=4).fit(clouds[0], y).classes_.tolist() == [
@@ -250,7 +239,7 @@ def test_a_novel_category_never_takes_the_name_of_a_known_one(
 
 
 @pytest.mark.parametrize("container", [np.array, np.ndarray.tolist, pd.DataFrame])
-def test_whole_numbers_may_have_rows_of_zeros_whatever_holds_them(container: Callable) -> None:
+def test_whole_numbers_may_have_rows_of_zeros_whatever_holds_them(container):
     """Counts may all be zero in a row; such rows get the direction with equal entries, and a
     warning names them."""
     counts = np.array([[3, 0], [4, 0], [0, 2], [0, 5], [0, 0], [1, 1]])

@@ -10,7 +10,6 @@ from shoal.clustering import iterates as iterates_module
 from shoal.clustering import neighbors as neighbors_module
 from shoal.clustering import sums
 from shoal.clustering.inference import (
-    Inference,
     InferenceSettings,
     has_peaked,
     infer,
@@ -28,7 +27,7 @@ from shoal.errors import DataError, UsageError
 Collection = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def draw(seed: int, n_classes: int = 6, per_class: int = 15, noise: float = 1.1) -> Collection:
+def draw(seed, n_classes=6, per_class=15, noise=1.1):
     """Sample overlapping classes: embeddings, labels (half of the images of all but two classes),
     hidden truth."""
     rng = np.random.default_rng(seed)
@@ -38,9 +37,7 @@ def draw(seed: int, n_classes: int = 6, per_class: int = 15, noise: float = 1.1)
     return rows, labels, truth
 
 
-def slow_infer(
-    rows: np.ndarray, labels: np.ndarray, n_clusters: int, k: int, max_shifts: int
-) -> tuple[list, int, list]:
+def slow_infer(rows, labels, n_clusters, k, max_shifts):
     """Algorithm 1 as printed, with loops over points and scipy's linkage."""
     points = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     clusters = []
@@ -67,7 +64,7 @@ def slow_infer(
     ("seed", "max_shifts"),
     [(0, 20), (1, 1), *(pytest.param(seed, 20, marks=pytest.mark.slow) for seed in (1, 2))],
 )
-def test_inference_is_algorithm_1_as_printed(seed: int, max_shifts: int) -> None:
+def test_inference_is_algorithm_1_as_printed(seed, max_shifts):
     rows, labels, _ = draw(seed)
     found = infer(rows, labels, 6, InferenceSettings(max_shifts=max_shifts))
     expected, n_shifts, accuracies = slow_infer(rows, labels, 6, 8, max_shifts)
@@ -88,13 +85,11 @@ def test_inference_is_algorithm_1_as_printed(seed: int, max_shifts: int) -> None
         ([0.9, 0.1, 0.5, 0.4], False),  # compares only the iterate two back
     ],
 )
-def test_an_iterate_is_returned_when_neither_of_the_next_two_is_better(
-    accuracies: list[float], expected: bool
-) -> None:
+def test_an_iterate_is_returned_when_neither_of_the_next_two_is_better(accuracies, expected):
     assert has_peaked(accuracies) is expected
 
 
-def assert_same(found: Inference, expected: Inference) -> None:
+def assert_same(found, expected):
     assert np.array_equal(found.labels, expected.labels)
     assert torch.equal(found.embeddings, expected.embeddings)
     assert (found.n_clusters, found.n_shifts) == (expected.n_clusters, expected.n_shifts)
@@ -102,7 +97,7 @@ def assert_same(found: Inference, expected: Inference) -> None:
     assert np.array_equal(found.tree.linkage, expected.tree.linkage)
 
 
-def test_batch_size_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_size_and_threads_change_nothing(monkeypatch):
     rows, labels, _ = draw(1)
     expected = infer(rows, labels)
     for module in (iterates_module, sums):
@@ -118,7 +113,7 @@ def test_batch_size_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("estimate_shifts", [0, 1, 2, 3])
-def test_k_is_estimated_after_the_shifts_asked_for(estimate_shifts: int) -> None:
+def test_k_is_estimated_after_the_shifts_asked_for(estimate_shifts):
     """Every shift changes the estimate on these classes, so one shift too many or too few would be
     noticed."""
     rows, labels, _ = draw(1, per_class=30, noise=1.5)
@@ -145,7 +140,7 @@ def test_k_is_estimated_after_the_shifts_asked_for(estimate_shifts: int) -> None
     assert_same(infer(rows, labels, found.n_clusters), found)
 
 
-def test_without_labels_k_must_be_given_and_one_shift_is_made() -> None:
+def test_without_labels_k_must_be_given_and_one_shift_is_made():
     rows, _, _ = draw(5)
     nothing = np.full(len(rows), -1)
     found = infer(rows, nothing, 6)
@@ -155,12 +150,12 @@ def test_without_labels_k_must_be_given_and_one_shift_is_made() -> None:
         infer(rows, nothing)
 
 
-def test_inductive_inference_on_the_validation_set_itself_is_transductive() -> None:
+def test_inductive_inference_on_the_validation_set_itself_is_transductive():
     rows, labels, _ = draw(6)
     assert_same(infer_inductive(rows, rows, labels, 6), infer(rows, labels, 6))
 
 
-def test_inductive_inference_stops_by_the_validation_set_alone() -> None:
+def test_inductive_inference_stops_by_the_validation_set_alone():
     """With other test images and the same validation set, the accuracies and hence the number of
     shifts are the same."""
     rows, labels, _ = draw(7)
@@ -171,7 +166,7 @@ def test_inductive_inference_stops_by_the_validation_set_alone() -> None:
     assert len(np.unique(one.labels)) == one.n_clusters
 
 
-def test_unit_rows_hold_at_any_scale() -> None:
+def test_unit_rows_hold_at_any_scale():
     rows = np.array([[3e-200, 4e-200], [3e200, 4e200], [3.0, 4.0]])
     torch.testing.assert_close(
         unit_points(rows), torch.tensor([[0.6, 0.8]] * 3, dtype=torch.float64)
@@ -179,7 +174,7 @@ def test_unit_rows_hold_at_any_scale() -> None:
     assert unit_points(torch.ones(2, 4, dtype=torch.float16)).dtype == torch.float32
 
 
-def test_bad_arguments_are_refused() -> None:
+def test_bad_arguments_are_refused():
     rows, labels, _ = draw(0)
     with pytest.raises(DataError):
         infer(rows, labels[:-1])
@@ -198,7 +193,7 @@ def test_bad_arguments_are_refused() -> None:
 
 
 @pytest.mark.gpu
-def test_cpu_and_gpu_agree() -> None:
+def test_cpu_and_gpu_agree():
     rows, labels, _ = draw(3, per_class=100)
     on_cpu = infer(rows, labels)
     on_gpu = infer(torch.as_tensor(rows).cuda(), labels)
@@ -208,7 +203,7 @@ def test_cpu_and_gpu_agree() -> None:
 
 
 @pytest.mark.parametrize("n_clusters", [6, 9, 20])
-def test_no_cluster_holds_two_classes_and_there_are_as_many_as_asked_for(n_clusters: int) -> None:
+def test_no_cluster_holds_two_classes_and_there_are_as_many_as_asked_for(n_clusters):
     """Classes that coincide, so that the tree joins them."""
     rng = np.random.default_rng(1)
     x = unit_points(rng.normal(size=(90, 6)))
@@ -223,7 +218,7 @@ def test_no_cluster_holds_two_classes_and_there_are_as_many_as_asked_for(n_clust
     assert found[0] == 0  # clusters are numbered by first image
 
 
-def test_must_links_change_neither_the_number_of_clusters_nor_of_shifts() -> None:
+def test_must_links_change_neither_the_number_of_clusters_nor_of_shifts():
     """Both are chosen without must-links, because with them labeled images are correct whatever is
     chosen."""
     x, labels, _ = draw(0)
@@ -238,7 +233,7 @@ def test_must_links_change_neither_the_number_of_clusters_nor_of_shifts() -> Non
     assert matched_accuracy(labels[labels >= 0], linked.labels[labels >= 0]) == 1.0
 
 
-def test_a_copy_of_a_labeled_row_stays_with_it() -> None:
+def test_a_copy_of_a_labeled_row_stays_with_it():
     x, labels, _ = draw(0)
     copied = np.flatnonzero(labels >= 0)[:5]
     both = np.concatenate([x, x[copied]])

@@ -7,7 +7,7 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from shoal.clustering.estimators import MeanShiftClustering
-from shoal.clustering.inference import Inference, InferenceSettings, infer, infer_inductive
+from shoal.clustering.inference import InferenceSettings, infer, infer_inductive
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.clustering.tree import Tree
@@ -23,7 +23,7 @@ KERNELS = {
 }
 
 
-def draw_groups(dtype: str, n_groups: int = 4, noise: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
+def draw_groups(dtype, n_groups=4, noise=0.2):
     """Sample 15 rows around each of a few directions; shifting with any kernel moves each group
     onto one point."""
     rng = np.random.default_rng(2)
@@ -33,7 +33,7 @@ def draw_groups(dtype: str, n_groups: int = 4, noise: float = 0.2) -> tuple[np.n
     return rows.astype(dtype), labels
 
 
-def n_apart(found: Inference) -> int:
+def n_apart(found):
     """Count the rows that differ from all earlier ones by more than rounding, some hundred times
     the float32 resolution."""
     rows = found.embeddings.double().numpy()
@@ -48,9 +48,7 @@ def n_apart(found: Inference) -> int:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("n_clusters", [3, 12, 60])
-def test_the_order_of_rows_changes_nothing_for_any_kernel(
-    dtype: str, kernel: str, n_clusters: int
-) -> None:
+def test_the_order_of_rows_changes_nothing_for_any_kernel(dtype, kernel, n_clusters):
     rows, labels = draw_groups(dtype)
     settings = InferenceSettings(shift=KERNELS[kernel])
     plain = infer(rows, labels, n_clusters, settings)
@@ -62,7 +60,7 @@ def test_the_order_of_rows_changes_nothing_for_any_kernel(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_an_iterate_with_fewer_places_than_clusters_ends_the_shifting(dtype: str) -> None:
+def test_an_iterate_with_fewer_places_than_clusters_ends_the_shifting(dtype):
     """One shift moves 4 groups of 15 onto 4 points. K = 4 allows the usual shifts, K = 5 allows
     none."""
     rows, labels = draw_groups(dtype)
@@ -73,7 +71,7 @@ def test_an_iterate_with_fewer_places_than_clusters_ends_the_shifting(dtype: str
         assert (found.n_shifts, len(found.accuracies), len(np.unique(found.labels))) == (0, 1, 5)
 
 
-def test_k_is_estimated_before_known_classes_fall_together() -> None:
+def test_k_is_estimated_before_known_classes_fall_together():
     """The first of three shifts leaves 4 points for 5 known classes, so K is estimated on the tree
     before it."""
     rows, _ = draw_groups("float64", 5, noise=0.01)
@@ -87,7 +85,7 @@ def test_k_is_estimated_before_known_classes_fall_together() -> None:
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-8])
-def test_more_clusters_than_distinct_rows_are_refused(noise: float) -> None:
+def test_more_clusters_than_distinct_rows_are_refused(noise):
     """20 rows, each ten times: exact copies, or copies that differ by float32 rounding only."""
     rng = np.random.default_rng(0)
     rows = np.repeat(rng.normal(size=(20, 8)), 10, axis=0)
@@ -102,7 +100,7 @@ def test_more_clusters_than_distinct_rows_are_refused(noise: float) -> None:
     assert len(np.unique(MeanShiftClustering(20, max_shifts=0).fit(rows).labels_)) == 20
 
 
-def test_rounding_makes_no_clusters_where_k_is_estimated() -> None:
+def test_rounding_makes_no_clusters_where_k_is_estimated():
     """8 places with 6 rows each that differ by rounding only: no K above 8 is tried, and the gap at
     K = 8 is zero."""
     rng = np.random.default_rng(0)

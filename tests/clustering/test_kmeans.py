@@ -1,21 +1,18 @@
 import pytest
 import torch
-from torch import Tensor
 
 from shoal.clustering import kmeans as module
-from shoal.clustering.kmeans import KMeansResult, semi_supervised_kmeans
+from shoal.clustering.kmeans import semi_supervised_kmeans
 from shoal.errors import UsageError
 
 
-def run(
-    points: Tensor, labels: Tensor, n_clusters: int, seed: int = 0, n_init: int = 10
-) -> KMeansResult:
+def run(points, labels, n_clusters, seed=0, n_init=10):
     generator = torch.Generator().manual_seed(seed)
     return semi_supervised_kmeans(points, labels, n_clusters, generator=generator, n_init=n_init)
 
 
 @pytest.fixture
-def clouds() -> tuple[Tensor, Tensor, Tensor]:
+def clouds():
     """Five clouds of 20 points; every other point of the first two is labeled. Points, labels,
     truth."""
     generator = torch.Generator().manual_seed(0)
@@ -26,8 +23,8 @@ def clouds() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def test_clouds_are_found_and_known_ones_keep_their_number(
-    clouds: tuple[Tensor, Tensor, Tensor],
-) -> None:
+    clouds,
+):
     points, labels, truth = clouds
     found = run(points, labels, 5).labels
     assert torch.equal(found[truth < 2], truth[truth < 2])
@@ -36,7 +33,7 @@ def test_clouds_are_found_and_known_ones_keep_their_number(
     assert (novel == novel[:, :1]).all()
 
 
-def slow_kmeans(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[list[int], Tensor]:
+def slow_kmeans(points, labels, centers):
     """Iterate Lloyd's steps from the given centers, point by point, until no assignment changes."""
     rows = points.double()
     assigned = []
@@ -56,7 +53,7 @@ def slow_kmeans(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[list[i
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_run_is_lloyds_steps_to_their_end(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_lloyds_steps_to_their_end(seed, monkeypatch):
     """Splitting one long cloud into seven clusters takes many steps from any initial centers."""
     points = torch.randn(150, 2, generator=torch.Generator().manual_seed(seed))
     labels = torch.full((150,), -1)
@@ -70,7 +67,7 @@ def test_a_run_is_lloyds_steps_to_their_end(seed: int, monkeypatch: pytest.Monke
     torch.testing.assert_close(found.centers, centers)
 
 
-def test_a_labeled_point_keeps_its_class_even_among_another() -> None:
+def test_a_labeled_point_keeps_its_class_even_among_another():
     """On a line: 0, 1 labeled a; 10, 11 labeled b; an outlier at 10.5 labeled a. The unlabeled 9
     joins b; the outlier does not.
 
@@ -85,7 +82,7 @@ def test_a_labeled_point_keeps_its_class_even_among_another() -> None:
 
 
 @pytest.mark.parametrize("labels", [[-1] * 10, [0, *[-1] * 8, 1]])
-def test_duplicates_leave_no_cluster_empty(labels: list[int]) -> None:
+def test_duplicates_leave_no_cluster_empty(labels):
     """Ten points at two places and four clusters: copies are moved to the empty clusters, which
     leaves the inertia at zero."""
     points = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).repeat_interleave(5, dim=0)
@@ -96,9 +93,7 @@ def test_duplicates_leave_no_cluster_empty(labels: list[int]) -> None:
     assert (found.labels[0], found.labels[9]) == (0, 1) or labels[0] < 0
 
 
-def test_blocks_change_nothing(
-    clouds: tuple[Tensor, Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_change_nothing(clouds, monkeypatch):
     points, labels, _ = clouds
     whole = run(points, labels, 7)
     monkeypatch.setitem(module.BLOCK_BYTES, "cpu", 8 * 8 * 13)
@@ -108,16 +103,14 @@ def test_blocks_change_nothing(
 
 
 @pytest.mark.parametrize("n_clusters", [0, 1, 83])
-def test_k_lies_between_known_classes_and_points(
-    clouds: tuple[Tensor, Tensor, Tensor], n_clusters: int
-) -> None:
+def test_k_lies_between_known_classes_and_points(clouds, n_clusters):
     points, labels, _ = clouds
     with pytest.raises(UsageError):
         run(points, labels, n_clusters)
 
 
 @pytest.mark.gpu
-def test_gpu_finds_the_same_clouds(clouds: tuple[Tensor, Tensor, Tensor]) -> None:
+def test_gpu_finds_the_same_clouds(clouds):
     points, labels, _ = clouds
     assert torch.equal(
         run(points.cuda(), labels.cuda(), 5).labels.cpu(), run(points, labels, 5).labels

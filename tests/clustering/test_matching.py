@@ -16,7 +16,7 @@ from shoal.clustering.matching import (
 from shoal.errors import DataError
 
 
-def all_best_matchings(y_true: np.ndarray, y_pred: np.ndarray) -> list[np.ndarray]:
+def all_best_matchings(y_true, y_pred):
     """Return which images are correct, for every one-to-one matching with the most correct
     images."""
     clusters = np.unique(y_pred).tolist()
@@ -37,7 +37,7 @@ def all_best_matchings(y_true: np.ndarray, y_pred: np.ndarray) -> list[np.ndarra
     return [right for right in rights if right.sum() == most]
 
 
-def test_one_matching_serves_known_and_novel() -> None:
+def test_one_matching_serves_known_and_novel():
     """Six images: cluster 5 holds a, a, b and cluster 7 holds b, c, c. The best matching is 5=a,
     7=c, with four of six correct.
 
@@ -51,22 +51,20 @@ def test_one_matching_serves_known_and_novel() -> None:
     assert str(accuracy) == "All 66.7 / Known 50.0 / Novel 100.0"
 
 
-def test_a_subset_without_images_is_nan() -> None:
+def test_a_subset_without_images_is_nan():
     accuracy = gcd_accuracy([0, 1], [0, 1], [True, True])
     assert (accuracy.all, accuracy.known) == (1.0, 1.0)
     assert math.isnan(accuracy.novel)
     assert math.isnan(matched_accuracy([], []))
 
 
-def middle(values: list[float]) -> float:
+def middle(values):
     return (min(values) + max(values)) / 2
 
 
 @pytest.mark.parametrize("n_clusters", [1, 3, 4, 6])
 @pytest.mark.parametrize("seed", range(6))
-def test_known_and_novel_are_the_middle_over_all_best_permutations(
-    n_clusters: int, seed: int
-) -> None:
+def test_known_and_novel_are_the_middle_over_all_best_permutations(n_clusters, seed):
     rng = np.random.default_rng(seed)
     y_true = rng.integers(0, 4, 12)
     y_pred = rng.integers(0, n_clusters, 12)
@@ -83,9 +81,7 @@ Labels = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6)), min_size=1, m
 
 @settings(max_examples=100, deadline=None)
 @given(Labels, st.randoms(use_true_random=False))
-def test_no_name_and_no_order_of_images_changes_an_accuracy(
-    pairs: list[tuple[int, int]], random: object
-) -> None:
+def test_no_name_and_no_order_of_images_changes_an_accuracy(pairs, random):
     """Small counts make many ties between matchings; neither names nor the order of images may
     break them."""
     y_true, y_pred = np.array(pairs).T
@@ -101,7 +97,7 @@ def test_no_name_and_no_order_of_images_changes_an_accuracy(
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
-def test_images_without_a_label_are_named_not_counted_as_wrong(missing: object) -> None:
+def test_images_without_a_label_are_named_not_counted_as_wrong(missing):
     names = np.array(["a", missing, "b"], dtype=object)
     with pytest.raises(DataError):
         gcd_accuracy(names, [0, 0, 1], [True, True, False])
@@ -112,12 +108,12 @@ def test_images_without_a_label_are_named_not_counted_as_wrong(missing: object) 
 @pytest.mark.parametrize(
     "y_true", [[0, -1, 1], [0.0, -1.0, 1.0], ["a", -1, "b"], np.array([0, -1, 1], dtype=object)]
 )
-def test_the_mark_of_unlabeled_images_is_not_scored_as_a_class(y_true: object) -> None:
+def test_the_mark_of_unlabeled_images_is_not_scored_as_a_class(y_true):
     with pytest.raises(DataError):
         gcd_accuracy(y_true, [0, -1, 1], [True, True, False])
 
 
-def test_recall_asks_for_one_neighbor_of_the_same_class() -> None:
+def test_recall_asks_for_one_neighbor_of_the_same_class():
     """The neighbors of query 0 (class a) are b, a: a hit from k = 2 on. Those of query 1 (class b)
     are a, a: never a hit."""
     bank = np.array(["b", "a", "a"])
@@ -135,6 +131,6 @@ def test_recall_asks_for_one_neighbor_of_the_same_class() -> None:
         ([0, 1], [[0], [1]], [True, False]),
     ],
 )
-def test_bad_input_is_refused(y_true: object, y_pred: object, is_known: object) -> None:
+def test_bad_input_is_refused(y_true, y_pred, is_known):
     with pytest.raises(DataError):
         gcd_accuracy(y_true, y_pred, is_known)

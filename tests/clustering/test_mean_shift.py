@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.clustering.mean_shift import (
@@ -18,21 +17,21 @@ from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.errors import UsageError
 
 
-def unit(rows: Tensor) -> Tensor:
+def unit(rows):
     return torch.nn.functional.normalize(rows, dim=1)
 
 
 @pytest.fixture
-def points() -> Tensor:
+def points():
     return unit(torch.randn(40, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
 
 
 @pytest.fixture
-def own() -> Tensor:
+def own():
     return torch.arange(40)
 
 
-def slow_shift(points: Tensor, neighbors: Tensor, alpha: float) -> Tensor:
+def slow_shift(points, neighbors, alpha):
     """Shift with a double loop over points and columns."""
     k = neighbors.shape[1]
     moved = []
@@ -49,14 +48,14 @@ def slow_shift(points: Tensor, neighbors: Tensor, alpha: float) -> Tensor:
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5, 1.0])
-def test_a_step_is_the_double_loop(points: Tensor, own: Tensor, alpha: float) -> None:
+def test_a_step_is_the_double_loop(points, own, alpha):
     neighbors = k_nearest(points, points, 5, exclude=own).indices
     torch.testing.assert_close(
         mean_shift(points, points, neighbors, alpha=alpha), slow_shift(points, neighbors, alpha)
     )
 
 
-def test_a_point_whose_mean_is_zero_stays_and_has_a_gradient() -> None:
+def test_a_point_whose_mean_is_zero_stays_and_has_a_gradient():
     """At α = 0.5, (1, 0) and its only neighbor (-1, 0) cancel out."""
     points = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], requires_grad=True)
     moved = mean_shift(points, points, torch.tensor([[1], [0]]), alpha=0.5)
@@ -68,9 +67,7 @@ def test_a_point_whose_mean_is_zero_stays_and_has_a_gradient() -> None:
 
 @pytest.mark.parametrize("batch", [1, 7, 40])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_steps_in_batches_are_steps_at_once_bit_for_bit(
-    points: Tensor, own: Tensor, batch: int, dtype: torch.dtype
-) -> None:
+def test_steps_in_batches_are_steps_at_once_bit_for_bit(points, own, batch, dtype):
     """In each of four steps, every batch reads all points as they were before the step."""
     whole = parts = points.to(dtype)
     for _ in range(4):
@@ -84,13 +81,13 @@ def test_steps_in_batches_are_steps_at_once_bit_for_bit(
     assert torch.equal(whole, parts)
 
 
-def test_gradients_reach_points_and_bank(points: Tensor) -> None:
+def test_gradients_reach_points_and_bank(points):
     lists = k_nearest(points[:5], points[5:], 3).indices
     inputs = (points[:5].clone().requires_grad_(), points[5:].clone().requires_grad_())
     assert torch.autograd.gradcheck(lambda p, b: mean_shift(p, b, lists, alpha=0.5), inputs)
 
 
-def test_the_uniform_kernel_averages_everything_within_its_radius() -> None:
+def test_the_uniform_kernel_averages_everything_within_its_radius():
     """Points at 0, 20, 40 and 180 degrees, and a radius of 25.8 degrees (cos ≥ 0.9): the point at
     20 has the neighbors 0 and 40 and stays; the one at 180 has none."""
     radians = torch.tensor([0.0, 20.0, 40.0, 180.0], dtype=torch.float64) * torch.pi / 180
@@ -103,7 +100,7 @@ def test_the_uniform_kernel_averages_everything_within_its_radius() -> None:
     assert found == pytest.approx([10, 20, 30, 180])
 
 
-def test_the_gaussian_kernel_is_a_weighted_mean(points: Tensor, own: Tensor) -> None:
+def test_the_gaussian_kernel_is_a_weighted_mean(points, own):
     settings = ShiftSettings(kernel="gaussian")
     moved = shift(points, points, find_neighbors(points, points, settings, exclude=own), settings)
     # On the diagonal, the point itself has weight 1.
@@ -111,9 +108,7 @@ def test_the_gaussian_kernel_is_a_weighted_mean(points: Tensor, own: Tensor) -> 
     torch.testing.assert_close(moved, unit(weights @ points))
 
 
-def test_random_neighbors_are_different_rows_and_never_the_point(
-    points: Tensor, own: Tensor
-) -> None:
+def test_random_neighbors_are_different_rows_and_never_the_point(points, own):
     settings = ShiftSettings(retrieval="random", n_neighbors=39)
     draw = torch.Generator().manual_seed(0)
     sampled = find_neighbors(points, points, settings, exclude=own, generator=draw).indices
@@ -121,7 +116,7 @@ def test_random_neighbors_are_different_rows_and_never_the_point(
     assert sampled.sort(dim=1).values.tolist() == everyone_else
 
 
-def test_attention_with_equal_keys_is_the_mean(points: Tensor, own: Tensor) -> None:
+def test_attention_with_equal_keys_is_the_mean(points, own):
     """Keys of zero make every weight 1/k, so attention becomes the plain mean."""
     attention = NeighborAttention(6).double()
     torch.nn.init.zeros_(attention.key.weight)
@@ -143,13 +138,13 @@ def test_attention_with_equal_keys_is_the_mean(points: Tensor, own: Tensor) -> N
         {"kernel": "uniform", "aggregation": "attention"},
     ],
 )
-def test_settings_that_cannot_be_used_are_refused(wrong: dict[str, object]) -> None:
+def test_settings_that_cannot_be_used_are_refused(wrong):
     with pytest.raises(UsageError):
         ShiftSettings(**wrong)
 
 
 @pytest.mark.gpu
-def test_cpu_and_gpu_shift_to_the_same_place_bit_for_bit() -> None:
+def test_cpu_and_gpu_shift_to_the_same_place_bit_for_bit():
     points = unit(torch.randn(500, 96, generator=torch.Generator().manual_seed(4)))
     lists = k_nearest(points, points, 8, exclude=torch.arange(500))
     on_gpu = shift(

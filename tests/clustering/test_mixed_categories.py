@@ -22,7 +22,7 @@ N_EACH = 30
 BULLDOG = 0
 
 
-def breeds(n_breeds: int = 8, spread: float = 0.5, gap: float = 1.0) -> np.ndarray:
+def breeds(n_breeds=8, spread=0.5, gap=1.0):
     """Return `N_EACH` rows of each breed. The last breed is `gap` away from the first; all others
     are far apart."""
     rng = np.random.default_rng(0)
@@ -32,12 +32,12 @@ def breeds(n_breeds: int = 8, spread: float = 0.5, gap: float = 1.0) -> np.ndarr
     return rows + spread * rng.normal(size=rows.shape) / np.sqrt(32)
 
 
-def half_labeled(breed: np.ndarray, n_known: int) -> np.ndarray:
+def half_labeled(breed, n_known):
     is_labeled = (np.arange(len(breed)) % 2 == 0) & (breed < n_known)
     return np.where(is_labeled, breed, UNLABELED)
 
 
-def test_a_breed_hidden_in_a_labeled_one_is_found_image_by_image() -> None:
+def test_a_breed_hidden_in_a_labeled_one_is_found_image_by_image():
     breed = np.repeat(np.arange(8), N_EACH)
     points = unit_points(breeds())
     merged = np.where(breed == 7, BULLDOG, breed)
@@ -48,7 +48,7 @@ def test_a_breed_hidden_in_a_labeled_one_is_found_image_by_image() -> None:
     assert np.array_equal(found.is_apart[members], breed[members] == 7)
 
 
-def test_labels_on_both_sides_speak_against_a_split() -> None:
+def test_labels_on_both_sides_speak_against_a_split():
     breed = np.repeat(np.arange(8), N_EACH)
     points = unit_points(breeds(gap=0.4))
     merged = np.where(breed == 7, BULLDOG, breed)
@@ -60,7 +60,7 @@ def test_labels_on_both_sides_speak_against_a_split() -> None:
     assert both < one / 2
 
 
-def test_a_likely_mixture_is_split_and_keeps_its_labeled_images() -> None:
+def test_a_likely_mixture_is_split_and_keeps_its_labeled_images():
     breed = np.repeat(np.arange(8), N_EACH)
     labels = half_labeled(breed, 5)
     merged = np.where(breed == 7, BULLDOG, breed)
@@ -73,7 +73,7 @@ def test_a_likely_mixture_is_split_and_keeps_its_labeled_images() -> None:
     assert np.array_equal(split_mixtures(merged, unlabeled, mixtures), merged)
 
 
-def test_the_label_ratio_is_that_of_a_count_of_all_ways_to_place_the_labels() -> None:
+def test_the_label_ratio_is_that_of_a_count_of_all_ways_to_place_the_labels():
     rng = np.random.default_rng(1)
     is_labeled = rng.random(9) < 0.4
     parts = [rng.permutation(9)[:size] for size in (1, 2, 3, 4, 5, 7)]
@@ -88,7 +88,7 @@ def test_the_label_ratio_is_that_of_a_count_of_all_ways_to_place_the_labels() ->
         assert ratio == pytest.approx(np.clip(math.log(if_other / if_one), *LABEL_RATIO_RANGE))
 
 
-def test_images_beyond_those_compared_join_the_nearer_part() -> None:
+def test_images_beyond_those_compared_join_the_nearer_part():
     rng = np.random.default_rng(0)
     n = MAX_COMPARED + 500
     is_other = rng.random(n) < 0.4
@@ -99,7 +99,7 @@ def test_images_beyond_those_compared_join_the_nearer_part() -> None:
     assert np.array_equal(found.is_apart, is_other)
 
 
-def test_a_split_keeps_to_the_range_that_was_given() -> None:
+def test_a_split_keeps_to_the_range_that_was_given():
     breed = np.repeat(np.arange(8), N_EACH)
     labels = half_labeled(breed, 5)
     x = breeds(gap=0.6)
@@ -108,7 +108,7 @@ def test_a_split_keeps_to_the_range_that_was_given() -> None:
     assert infer(x, labels, 7, InferenceSettings(split_mixtures=True)).n_clusters == 7
 
 
-def test_few_or_equal_rows_have_no_second_category() -> None:
+def test_few_or_equal_rows_have_no_second_category():
     points = unit_points(np.ones((3, 4)))
     assert not find_mixtures(
         points, np.zeros(3, dtype=np.int64), np.full(3, -1), 1

@@ -21,11 +21,11 @@ from shoal.clustering.tree import Tree
 from shoal.errors import DataError, UsageError
 
 
-def grow(rows: np.ndarray) -> Tree:
+def grow(rows):
     return Tree(linkage(rows, "ward"))
 
 
-def overlapping(seed: int, n_classes: int = 6, n_rows: int = 120) -> tuple[Tree, np.ndarray]:
+def overlapping(seed, n_classes=6, n_rows=120):
     """Sample overlapping Gaussian classes; half of the images of all but two are labeled."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, n_classes, n_rows)
@@ -35,12 +35,12 @@ def overlapping(seed: int, n_classes: int = 6, n_rows: int = 120) -> tuple[Tree,
 
 
 def curve(
-    accuracy: list[float],
-    fit: list[float] | None = None,
-    gaps: list[float] | None = None,
-    class_sizes: tuple[int, ...] = (5000, 5000),
-    n_distinct: int = 20_000,
-) -> Curve:
+    accuracy,
+    fit=None,
+    gaps=None,
+    class_sizes=(5000, 5000),
+    n_distinct=20_000,
+):
     """Return a curve that starts at K = 2, with two known classes."""
     n_clusters = np.arange(2, 2 + len(accuracy))
     flat = np.ones(len(accuracy))
@@ -48,7 +48,7 @@ def curve(
     return Curve(n_clusters, np.array(accuracy), fits, wide, np.array(class_sizes), n_distinct)
 
 
-def label_some(y: np.ndarray, per_class: list[int]) -> np.ndarray:
+def label_some(y, per_class):
     """Label the first `per_class[c]` images of each class c, and none of any later class."""
     labels = np.full(len(y), -1)
     for c, n in enumerate(per_class):
@@ -57,7 +57,7 @@ def label_some(y: np.ndarray, per_class: list[int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_sweep_is_the_loop_that_cuts_and_counts_for_each_k(seed: int) -> None:
+def test_the_sweep_is_the_loop_that_cuts_and_counts_for_each_k(seed):
     tree, labels = overlapping(seed)
     labeled = labels >= 0
     found = accuracy_curve(tree, labels)
@@ -76,7 +76,7 @@ def test_the_sweep_is_the_loop_that_cuts_and_counts_for_each_k(seed: int) -> Non
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_the_running_matching_is_the_best_after_every_merge(seed: int) -> None:
+def test_the_running_matching_is_the_best_after_every_merge(seed):
     """After every merge, the running value equals that of a matching solved from scratch, for
     tables of many shapes and densities."""
     rng = np.random.default_rng(seed)
@@ -99,7 +99,7 @@ def test_the_running_matching_is_the_best_after_every_merge(seed: int) -> None:
         )
 
 
-def test_six_points_with_two_known_classes() -> None:
+def test_six_points_with_two_known_classes():
     """Pairs of points near 0, 10 and 30 on a line; the pairs near 0 and 30 are labeled a and b, the
     one near 10 is unlabeled.
 
@@ -117,7 +117,7 @@ def test_six_points_with_two_known_classes() -> None:
     assert gap(found.curve) == 3
 
 
-def test_the_balance_is_the_geometric_mean_of_plateau_and_precision() -> None:
+def test_the_balance_is_the_geometric_mean_of_plateau_and_precision():
     """Accuracy is clearly best at K = 4, accuracy · fit at K = 16. Their geometric mean is √(4·16)
     = 8; the arithmetic mean would be 10."""
     accuracy = [0.1] * 20
@@ -142,16 +142,14 @@ def test_the_balance_is_the_geometric_mean_of_plateau_and_precision() -> None:
         ((2, 2, 1), "gap"),
     ],
 )
-def test_a_more_modest_mark_decides_where_labels_are_too_few(
-    class_sizes: tuple[int, ...], decided: str
-) -> None:
+def test_a_more_modest_mark_decides_where_labels_are_too_few(class_sizes, decided):
     found = curve([0.5, 0.9, 0.9], gaps=[0, 0, 1], class_sizes=class_sizes)
     assert choose(found, "pairs") == (round(read_heuristic(found)[1]), decided)
     assert choose(found, "paper") == (3, "paper")  # the paper's rule has no fallback
 
 
 @pytest.mark.parametrize(("rule", "expected"), [("paper", {6, 7, 8}), ("pairs", {8, 9})])
-def test_far_apart_classes_are_counted(rule: str, expected: set[int]) -> None:
+def test_far_apart_classes_are_counted(rule, expected):
     """8 far-apart classes, 6 of them known. The paper's rule may join the two novel ones, because
     that makes no labeled image wrong."""
     rng = np.random.default_rng(0)
@@ -162,7 +160,7 @@ def test_far_apart_classes_are_counted(rule: str, expected: set[int]) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_no_more_clusters_than_distinct_points(rule: str) -> None:
+def test_no_more_clusters_than_distinct_points(rule):
     """Five points with ten copies each, two of them known: a K above 5 would only separate
     copies."""
     y = np.repeat(np.arange(5), 10)
@@ -173,7 +171,7 @@ def test_no_more_clusters_than_distinct_points(rule: str) -> None:
 
 @pytest.mark.parametrize("copies", [2, 3])
 @pytest.mark.parametrize("n_labels", [1, 3])
-def test_copies_of_every_image_do_not_pass_for_clusters(copies: int, n_labels: int) -> None:
+def test_copies_of_every_image_do_not_pass_for_clusters(copies, n_labels):
     """Twenty classes of five images, ten of them known with one or three labels each, and two or
     three copies of every image."""
     rng = np.random.default_rng(0)
@@ -194,19 +192,19 @@ def test_copies_of_every_image_do_not_pass_for_clusters(copies: int, n_labels: i
         np.full(120, -2),
     ],
 )
-def test_labels_that_cannot_be_used_are_refused(labels: np.ndarray) -> None:
+def test_labels_that_cannot_be_used_are_refused(labels):
     with pytest.raises(DataError):
         estimate_n_clusters(overlapping(0)[0], labels)
 
 
-def test_an_unknown_rule_is_refused() -> None:
+def test_an_unknown_rule_is_refused():
     for rule in (["paper"], "papr"):
         with pytest.raises(UsageError):
             estimate_n_clusters(*overlapping(0), rule=rule)
 
 
 @pytest.fixture
-def bundles() -> tuple[np.ndarray, np.ndarray]:
+def bundles():
     """Five groups of twelve similar directions; half of the rows of three groups are labeled."""
     rng = np.random.default_rng(0)
     truth = np.arange(60) % 5
@@ -228,7 +226,7 @@ def bundles() -> tuple[np.ndarray, np.ndarray]:
         ("30-30", (30, None)),
     ],
 )
-def test_one_number_and_ranges_are_read(given: object, expected: object) -> None:
+def test_one_number_and_ranges_are_read(given, expected):
     assert read_n_clusters(given) == expected
 
 
@@ -246,13 +244,13 @@ def test_one_number_and_ranges_are_read(given: object, expected: object) -> None
         4.0,
     ],
 )
-def test_what_is_no_number_and_no_range_is_refused(given: object) -> None:
+def test_what_is_no_number_and_no_range_is_refused(given):
     with pytest.raises(UsageError):
         read_n_clusters(given)
 
 
 @pytest.mark.parametrize("numbers", [(3, 4), (7, 9), (4, 6)])
-def test_the_estimate_and_its_interval_keep_to_a_range(bundles, numbers: tuple[int, int]) -> None:
+def test_the_estimate_and_its_interval_keep_to_a_range(bundles, numbers):
     low, high = numbers
     model = MeanShiftClustering(n_clusters=numbers).fit(*bundles)
     assert low <= model.interval_[0] <= model.n_clusters_ <= model.interval_[1] <= high
@@ -260,7 +258,7 @@ def test_the_estimate_and_its_interval_keep_to_a_range(bundles, numbers: tuple[i
     assert MeanShiftClustering().fit(*bundles).n_clusters_ == 5
 
 
-def test_a_range_in_which_nothing_can_be_is_refused_before_any_work(bundles) -> None:
+def test_a_range_in_which_nothing_can_be_is_refused_before_any_work(bundles):
     x, labels = bundles
     for numbers in ((1, 2), (61, 70)):  # below the known categories, above the images
         with pytest.raises(UsageError):

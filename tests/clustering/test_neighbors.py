@@ -1,27 +1,23 @@
 import pytest
 import torch
-from torch import Tensor
 
 from shoal.clustering import neighbors as module
 from shoal.clustering import products, sums
 from shoal.clustering.neighbors import Neighbors, _rounded, k_nearest
-from shoal.clustering.products import Points, Precision
 from shoal.clustering.sums import similarities
 from small_points import at
 
 
-def unit(rows: Tensor) -> Tensor:
+def unit(rows):
     return torch.nn.functional.normalize(rows, dim=1)
 
 
 @pytest.fixture
-def points() -> Tensor:
+def points():
     return unit(torch.randn(60, 24, generator=torch.Generator().manual_seed(0)))
 
 
-def slow_k_nearest(
-    queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None = None
-) -> Neighbors:
+def slow_k_nearest(queries, bank, k, exclude=None):
     """Compute all similarities, then sort each row by (-similarity, index)."""
     everything = torch.arange(len(bank)).expand(len(queries), -1)
     scores = similarities(queries, bank, everything)
@@ -37,22 +33,20 @@ def slow_k_nearest(
     return Neighbors(indices, scores.gather(1, indices))
 
 
-def assert_same(found: Neighbors, expected: Neighbors) -> None:
+def assert_same(found, expected):
     assert torch.equal(found.indices, expected.indices)
     assert torch.equal(found.similarities, expected.similarities)
 
 
 @pytest.mark.parametrize("k", [1, 8, 59])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_neighbors_are_those_of_a_full_sort(points: Tensor, k: int, dtype: torch.dtype) -> None:
+def test_neighbors_are_those_of_a_full_sort(points, k, dtype):
     rows = points.to(dtype)
     own = torch.arange(60)
     assert_same(k_nearest(rows, rows, k, exclude=own), slow_k_nearest(rows, rows, k, own))
 
 
-def test_neighbors_do_not_depend_on_threads_or_chunks(
-    points: Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neighbors_do_not_depend_on_threads_or_chunks(points, monkeypatch):
     expected = k_nearest(points, points, 5)
     monkeypatch.setitem(sums.CHUNK_ELEMENTS, "cpu", 100)
     monkeypatch.setitem(module.BLOCK_BYTES, "cpu", 1000)
@@ -64,7 +58,7 @@ def test_neighbors_do_not_depend_on_threads_or_chunks(
         torch.set_num_threads(threads)
 
 
-def test_neighbors_do_not_depend_on_the_order_of_rows(points: Tensor) -> None:
+def test_neighbors_do_not_depend_on_the_order_of_rows(points):
     order = torch.randperm(60, generator=torch.Generator().manual_seed(1))
     own = torch.arange(60)
     plain = k_nearest(points, points, 5, exclude=own)
@@ -73,14 +67,14 @@ def test_neighbors_do_not_depend_on_the_order_of_rows(points: Tensor) -> None:
     assert torch.equal(shuffled.similarities, plain.similarities[order])
 
 
-def test_ties_go_to_the_lowest_index() -> None:
+def test_ties_go_to_the_lowest_index():
     """All six bank rows are equal, so the k nearest are the first k."""
     bank = at(40, 40, 40, 40, 40, 40)
     assert k_nearest(at(0, 40), bank, 3).indices.tolist() == [[0, 1, 2], [0, 1, 2]]
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-9, 1e-7, 1e-5])
-def test_crowds_of_near_duplicates_are_told_apart(points: Tensor, noise: float) -> None:
+def test_crowds_of_near_duplicates_are_told_apart(points, noise):
     """30 copies of a point differ by less than the float32 error bound, so float64 products decide
     which 5 are nearest."""
     shake = noise * torch.randn(30, 24, generator=torch.Generator().manual_seed(2))
@@ -91,7 +85,7 @@ def test_crowds_of_near_duplicates_are_told_apart(points: Tensor, noise: float) 
     )
 
 
-def test_rows_of_any_length_are_ranked_by_inner_product() -> None:
+def test_rows_of_any_length_are_ranked_by_inner_product():
     rows = (
         torch.randn(50, 8, generator=torch.Generator().manual_seed(3))
         * torch.logspace(-6, 6, 50)[:, None]
@@ -99,14 +93,14 @@ def test_rows_of_any_length_are_ranked_by_inner_product() -> None:
     assert_same(k_nearest(rows, rows, 4), slow_k_nearest(rows, rows, 4))
 
 
-def test_the_raw_search_finds_the_same_where_nothing_is_close(points: Tensor) -> None:
+def test_the_raw_search_finds_the_same_where_nothing_is_close(points):
     own = torch.arange(60)
     raw = k_nearest(points, points, 5, exclude=own, exact=False)
     assert torch.equal(raw.indices, k_nearest(points, points, 5, exclude=own).indices)
     assert raw.similarities.dtype == torch.float32
 
 
-def test_a_lower_matmul_precision_set_by_the_caller_changes_nothing(points: Tensor) -> None:
+def test_a_lower_matmul_precision_set_by_the_caller_changes_nothing(points):
     expected = k_nearest(points, points, 5)
     before = torch.get_float32_matmul_precision()
     try:
@@ -117,12 +111,12 @@ def test_a_lower_matmul_precision_set_by_the_caller_changes_nothing(points: Tens
         torch.set_float32_matmul_precision(before)
 
 
-def with_tiles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+def with_tiles(monkeypatch):
     """Try bfloat16 first, whatever the CPU and the size; return the list to which each product
     appends its bits and rows."""
     tried: list[tuple[int, int]] = []
 
-    def rounded(rows: Tensor, precision: Precision) -> Points:
+    def rounded(rows, precision):
         tried.append((precision.bits, len(rows)))
         return _rounded(rows, precision)
 
@@ -136,9 +130,7 @@ def with_tiles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 300.0])
-def test_bfloat16_proposes_and_changes_no_bit(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, scale: float
-) -> None:
+def test_bfloat16_proposes_and_changes_no_bit(monkeypatch, dtype, scale):
     """400 rows in 20 clumps: the first product settles most queries, some need the second, and
     copies the third."""
     generator = torch.Generator().manual_seed(5)
@@ -157,9 +149,7 @@ def test_bfloat16_proposes_and_changes_no_bit(
 
 
 @pytest.mark.parametrize("n_copies", [1, 3])
-def test_neighbors_found_by_groups_are_those_of_a_full_sort(
-    points: Tensor, monkeypatch: pytest.MonkeyPatch, n_copies: int
-) -> None:
+def test_neighbors_found_by_groups_are_those_of_a_full_sort(points, monkeypatch, n_copies):
     """With groups of 2 columns, 60 rows take many groups; copies tie, and ties go to the lowest
     index."""
     monkeypatch.setitem(products.GROUP, "cpu", 2)
@@ -171,13 +161,13 @@ def test_neighbors_found_by_groups_are_those_of_a_full_sort(
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_no_queries_have_no_neighbors(points: Tensor, exact: bool) -> None:
+def test_no_queries_have_no_neighbors(points, exact):
     found = k_nearest(points[:0], points, 3, exact=exact)
     assert found.indices.shape == found.similarities.shape == (0, 3)
 
 
 @pytest.mark.gpu
-def test_cpu_and_gpu_find_the_same_bit_for_bit() -> None:
+def test_cpu_and_gpu_find_the_same_bit_for_bit():
     rows = unit(torch.randn(3000, 256, generator=torch.Generator().manual_seed(4)))
     rows[1000:1100] = rows[0]
     own = torch.arange(3000)

@@ -12,7 +12,7 @@ from shoal.clustering.never_seen import (
 from shoal.clustering.sums import unit_points
 
 
-def groups(n_groups: int, n_each: int = 25) -> tuple[torch.Tensor, np.ndarray]:
+def groups(n_groups, n_each=25):
     rng = np.random.default_rng(0)
     rows = np.repeat(np.eye(16)[:n_groups], n_each, axis=0) + 0.15 * rng.normal(
         size=(n_groups * n_each, 16)
@@ -20,7 +20,7 @@ def groups(n_groups: int, n_each: int = 25) -> tuple[torch.Tensor, np.ndarray]:
     return unit_points(rows), np.repeat(np.arange(n_groups), n_each)
 
 
-def test_scores_without_the_own_category_are_those_of_a_loop() -> None:
+def test_scores_without_the_own_category_are_those_of_a_loop():
     points, categories = groups(3)
     sample = np.arange(0, len(points), 7)
     expected = []
@@ -31,7 +31,7 @@ def test_scores_without_the_own_category_are_those_of_a_loop() -> None:
     assert np.allclose(_scores_from_others(points, categories, sample, 5), expected, atol=1e-6)
 
 
-def test_images_of_the_run_are_likely_seen_and_those_of_a_category_left_out_are_not() -> None:
+def test_images_of_the_run_are_likely_seen_and_those_of_a_category_left_out_are_not():
     points, categories = groups(5)
     is_left_out = categories == 4
     bank = points[torch.from_numpy(~is_left_out)]
@@ -44,6 +44,6 @@ def test_images_of_the_run_are_likely_seen_and_those_of_a_category_left_out_are_
     assert np.median(seen_probability(seen, far)) < 0.1
 
 
-def test_one_category_says_nothing_of_others() -> None:
+def test_one_category_says_nothing_of_others():
     points, categories = groups(1)
     assert fit_seen_probability(points, categories, np.zeros(len(points)), 4) is None

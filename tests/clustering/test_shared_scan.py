@@ -51,7 +51,7 @@ with d.processes(cpu):
 
 
 @pytest.mark.slow
-def test_shared_scans_and_searches_give_the_bits_of_one_process() -> None:
+def test_shared_scans_and_searches_give_the_bits_of_one_process():
     first, second = finish_processes(start_processes(SCRIPT))
     same, n_first = first.splitlines()
     assert same == str([True] * 7)

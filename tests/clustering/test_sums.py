@@ -9,12 +9,12 @@ from shoal.clustering.sums import grouped_sums, halving_sum, root, unit_points
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 8, 13, 37, 768])
-def test_every_term_is_added_once(width: int) -> None:
+def test_every_term_is_added_once(width):
     terms = torch.arange(6 * width, dtype=torch.float64).reshape(2, 3, width)
     assert torch.equal(halving_sum(terms.clone()), terms.sum(dim=2))
 
 
-def test_the_order_of_additions_is_the_halving_one() -> None:
+def test_the_order_of_additions_is_the_halving_one():
     """Of five terms, 0 + 2 and 1 + 3 are added first, then the last to the former sum, then both
     sums. From left to right, (1 + 2^-53) + 2^-53 would round to 1."""
     tiny = 2.0**-53
@@ -22,7 +22,7 @@ def test_the_order_of_additions_is_the_halving_one() -> None:
     assert halving_sum(terms).item() == 1 + 2 * tiny  # (1 + tiny) is 1, tiny + tiny is not lost
 
 
-def test_a_root_is_the_nearest_number_for_any_size_and_stride() -> None:
+def test_a_root_is_the_nearest_number_for_any_size_and_stride():
     """On a CPU, about one in a hundred of torch's own roots is off by one bit."""
     squares = (
         torch.rand(30_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 10
@@ -33,7 +33,7 @@ def test_a_root_is_the_nearest_number_for_any_size_and_stride() -> None:
     assert torch.equal(root(squares.reshape(100, 300)[:, :1]), expected.reshape(100, 300)[:, :1])
 
 
-def test_a_root_has_its_gradient() -> None:
+def test_a_root_has_its_gradient():
     squares = (
         torch.rand(20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         .add(0.1)
@@ -43,7 +43,7 @@ def test_a_root_has_its_gradient() -> None:
 
 
 @pytest.mark.gpu
-def test_roots_on_the_gpu_are_those_of_the_cpu() -> None:
+def test_roots_on_the_gpu_are_those_of_the_cpu():
     squares = (
         torch.rand(100_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 10
     )
@@ -52,8 +52,8 @@ def test_roots_on_the_gpu_are_those_of_the_cpu() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_sums_of_groups_are_those_of_a_loop_and_have_the_same_bits_in_any_order(
-    dtype: torch.dtype,
-) -> None:
+    dtype,
+):
     generator = torch.Generator().manual_seed(0)
     rows = torch.nn.functional.normalize(
         torch.randn(3000, 7, dtype=dtype, generator=generator), dim=1
@@ -72,8 +72,8 @@ def test_sums_of_groups_are_those_of_a_loop_and_have_the_same_bits_in_any_order(
 
 
 def test_sums_of_groups_do_not_depend_on_the_size_of_a_block(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     rows = torch.rand(100, 5, generator=torch.Generator().manual_seed(0))
     groups = torch.arange(100) % 3
     whole = grouped_sums(rows, groups, 3)
@@ -82,7 +82,7 @@ def test_sums_of_groups_do_not_depend_on_the_size_of_a_block(
 
 
 @pytest.mark.gpu
-def test_sums_of_groups_on_the_gpu_are_those_of_the_cpu() -> None:
+def test_sums_of_groups_on_the_gpu_are_those_of_the_cpu():
     generator = torch.Generator().manual_seed(0)
     rows = torch.rand(50_000, 64, generator=generator)
     groups = torch.randint(0, 30, (50_000,), generator=generator)
@@ -92,8 +92,8 @@ def test_sums_of_groups_on_the_gpu_are_those_of_the_cpu() -> None:
 
 
 def test_unit_rows_do_not_depend_on_how_rows_lie_in_memory_or_on_blocks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     x = np.random.default_rng(0).normal(size=(7, 3))
     expected = unit_points(x)
     monkeypatch.setattr(sums, "BLOCK_ROWS", 2)

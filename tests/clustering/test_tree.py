@@ -9,11 +9,11 @@ from shoal.errors import DataError, UsageError
 FIVE = [[0, 3, 1, 2], [1, 4, 2, 2], [2, 5, 3, 3], [6, 7, 4, 5]]
 
 
-def random_tree(n: int, seed: int = 0) -> Tree:
+def random_tree(n, seed=0):
     return Tree(linkage(np.random.default_rng(seed).normal(size=(n, 3)), "ward"))
 
 
-def test_a_cut_undoes_the_last_merges_and_numbers_clusters_by_smallest_leaf() -> None:
+def test_a_cut_undoes_the_last_merges_and_numbers_clusters_by_smallest_leaf():
     tree = Tree(FIVE)
     assert tree.cut(5).tolist() == [0, 1, 2, 3, 4]
     assert tree.cut(4).tolist() == [0, 1, 2, 0, 3]
@@ -23,7 +23,7 @@ def test_a_cut_undoes_the_last_merges_and_numbers_clusters_by_smallest_leaf() ->
     assert tree.cut(3).dtype == np.int64
 
 
-def test_cuts_agree_with_scipy_at_every_number_of_clusters() -> None:
+def test_cuts_agree_with_scipy_at_every_number_of_clusters():
     tree = random_tree(60)
     for n_clusters in range(1, 61):
         theirs = fcluster(tree.linkage, n_clusters, "maxclust")
@@ -35,13 +35,13 @@ def test_cuts_agree_with_scipy_at_every_number_of_clusters() -> None:
         )
 
 
-def test_tied_heights_still_give_exactly_the_clusters_asked_for() -> None:
+def test_tied_heights_still_give_exactly_the_clusters_asked_for():
     tree = Tree(linkage(np.zeros((7, 2)), "ward"))
     for n_clusters in range(1, 8):
         assert len(np.unique(tree.cut(n_clusters))) == n_clusters
 
 
-def test_following_the_merges_visits_every_cut() -> None:
+def test_following_the_merges_visits_every_cut():
     tree = random_tree(40)
     for first in (40, 17, 1):
         start, all_kept, all_gone = tree.merges(first)
@@ -58,7 +58,7 @@ def test_following_the_merges_visits_every_cut() -> None:
         assert len(all_kept) == first - 1
 
 
-def test_a_single_leaf_is_a_tree() -> None:
+def test_a_single_leaf_is_a_tree():
     tree = Tree(np.zeros((0, 4)))
     assert tree.n_leaves == 1
     assert tree.cut(1).tolist() == [0]
@@ -66,7 +66,7 @@ def test_a_single_leaf_is_a_tree() -> None:
     assert tree.heights.shape == (0,)
 
 
-def test_a_tree_keeps_its_own_copy() -> None:
+def test_a_tree_keeps_its_own_copy():
     matrix = np.array(FIVE, dtype=float)
     tree = Tree(matrix)
     matrix[0, 2] = 99
@@ -76,7 +76,7 @@ def test_a_tree_keeps_its_own_copy() -> None:
 
 
 @pytest.mark.parametrize("n_clusters", [0, -1, 6, 2.0, "2", None, True])
-def test_an_impossible_number_of_clusters_is_refused(n_clusters: object) -> None:
+def test_an_impossible_number_of_clusters_is_refused(n_clusters):
     with pytest.raises(UsageError):
         Tree(FIVE).cut(n_clusters)
 
@@ -92,6 +92,6 @@ def test_an_impossible_number_of_clusters_is_refused(n_clusters: object) -> None
         [[0, 1, 1, 2], [2, 3, 2, 4]],  # a wrong number of leaves
     ],
 )
-def test_a_matrix_that_is_no_tree_is_refused(linkage_matrix: list[list[float]]) -> None:
+def test_a_matrix_that_is_no_tree_is_refused(linkage_matrix):
     with pytest.raises(DataError):
         Tree(linkage_matrix)

@@ -1,8 +1,6 @@
 """Ward's tree against scipy, against a greedy reference in numpy, and against itself under changes
 that must not affect it."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -26,7 +24,7 @@ LADDERS = {
 
 
 @pytest.fixture(autouse=True, scope="module", params=["lists", "few", "scipy"])
-def finder(request: pytest.FixtureRequest) -> Iterator[str]:
+def finder(request):
     """Run every test in three ways: with lists and scans to the end, with float64 products of all
     pairs once few clusters are left, and with scipy."""
     before = FEW.copy()
@@ -40,14 +38,14 @@ def finder(request: pytest.FixtureRequest) -> Iterator[str]:
     entry.FEW_PRODUCTS, entry.MAX_TIED = usual
 
 
-def clustered(n: int, d: int = 16, seed: int = 0, spread: float = 0.3) -> np.ndarray:
+def clustered(n, d=16, seed=0, spread=0.3):
     rng = np.random.default_rng(seed)
     centers = rng.normal(size=(max(2, n // 20), d))
     rows = centers[rng.integers(len(centers), size=n)] + spread * rng.normal(size=(n, d))
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-def halving_sum(terms: np.ndarray) -> float:
+def halving_sum(terms):
     terms = list(terms)
     while len(terms) > 1:
         half = len(terms) // 2
@@ -58,7 +56,7 @@ def halving_sum(terms: np.ndarray) -> float:
     return terms[0]
 
 
-def greedy(rows: np.ndarray) -> np.ndarray:
+def greedy(rows):
     """The definition: repeatedly merge the nearest of all pairs, with distances computed as the
     engine defines them."""
     scale = 2.0 ** -np.frexp(np.abs(rows).max())[1]
@@ -80,7 +78,7 @@ def greedy(rows: np.ndarray) -> np.ndarray:
     return np.array(made)
 
 
-def assert_every_merge_is_a_cheapest(Z: np.ndarray, rows: np.ndarray, rel: float = 1e-9) -> None:
+def assert_every_merge_is_a_cheapest(Z, rows, rel=1e-9):
     """With ties there are many Ward trees; in each of them, every merge joins a pair at the
     smallest distance."""
     rows = rows.astype(np.float64)
@@ -104,7 +102,7 @@ def assert_every_merge_is_a_cheapest(Z: np.ndarray, rows: np.ndarray, rel: float
         assert count == a + b
 
 
-def assert_same_tree(ours: np.ndarray, theirs: np.ndarray) -> None:
+def assert_same_tree(ours, theirs):
     """Heights are equal, and so are flat clusters wherever heights are distinct."""
     assert is_valid_linkage(ours)
     np.testing.assert_allclose(ours[:, 2], theirs[:, 2], rtol=1e-9, atol=1e-12)
@@ -115,7 +113,7 @@ def assert_same_tree(ours: np.ndarray, theirs: np.ndarray) -> None:
         assert np.array_equal(a.cut(len(theirs) + 1 - step), b.cut(len(theirs) + 1 - step))
 
 
-def test_four_points_on_a_line_merge_as_by_hand() -> None:
+def test_four_points_on_a_line_merge_as_by_hand():
     """0 and 1 join at 1; 5 and 7 at 2; the two pairs, with centers 0.5 and 6, at
     sqrt(2·2·2/4)·5.5."""
     Z = ward_linkage(np.array([[0.0], [1.0], [5.0], [7.0]]))
@@ -124,7 +122,7 @@ def test_four_points_on_a_line_merge_as_by_hand() -> None:
     )
 
 
-def test_the_tree_is_the_greedy_one(finder: str) -> None:
+def test_the_tree_is_the_greedy_one(finder):
     """Trees are equal bit for bit, except that scipy rounds differently."""
     for n, d in [(2, 1), (3, 5), (20, 3), (35, 7)]:
         rows = np.random.default_rng(n).normal(size=(n, d))
@@ -135,7 +133,7 @@ def test_the_tree_is_the_greedy_one(finder: str) -> None:
 @pytest.mark.parametrize(
     "n", [2, 3, 17, 18, 100, 777, 1500, pytest.param(8000, marks=pytest.mark.slow)]
 )
-def test_the_tree_is_scipys(n: int) -> None:
+def test_the_tree_is_scipys(n):
     rows = clustered(n)
     assert_same_tree(ward_linkage(rows), linkage(rows.astype(np.float64), "ward"))
 
@@ -150,9 +148,7 @@ def test_the_tree_is_scipys(n: int) -> None:
     offset=st.sampled_from([0.0, 1e3]),
     seed=st.integers(0, 2**20),
 )
-def test_every_merge_is_a_cheapest_one(
-    n: int, d: int, decimals: int, copies: int, offset: float, seed: int
-) -> None:
+def test_every_merge_is_a_cheapest_one(n, d, decimals, copies, offset, seed):
     rng = np.random.default_rng(seed)
     rows = np.round(rng.normal(size=(n, d)), decimals) + offset
     rows = np.concatenate([rows, rows[rng.integers(n, size=copies)]])
@@ -165,9 +161,7 @@ def test_every_merge_is_a_cheapest_one(
 @pytest.mark.slow
 @pytest.mark.parametrize("ladder", LADDERS)
 @pytest.mark.parametrize("kind", ["raw", "clumps", "far away", "duplicates"])
-def test_no_precision_of_the_products_changes_a_bit(
-    ladder: str, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_precision_of_the_products_changes_a_bit(ladder, kind, monkeypatch):
     rows = clustered(400, d=24)
     # Squared distances of 1e-10 within a clump, which float32 products cannot resolve.
     if kind == "clumps":
@@ -187,8 +181,8 @@ def test_no_precision_of_the_products_changes_a_bit(
 
 @pytest.mark.slow
 def test_memory_threads_and_list_length_do_not_change_a_bit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     rows = clustered(700, d=33)
     expected = ward_linkage(rows)
     for memory in (1, 100_003, 1 << 20):
@@ -205,7 +199,7 @@ def test_memory_threads_and_list_length_do_not_change_a_bit(
         assert np.array_equal(ward_linkage(rows), expected)
 
 
-def test_blocks_of_columns_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_columns_do_not_change_a_bit(monkeypatch):
     rows = clustered(300)
     expected = ward_linkage(rows)
     for width in (1, 37, 299):
@@ -214,7 +208,7 @@ def test_blocks_of_columns_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_arrays_and_tensors_of_every_float_give_one_tree(dtype: type) -> None:
+def test_arrays_and_tensors_of_every_float_give_one_tree(dtype):
     rows = clustered(120).astype(dtype)
     before = rows.copy()
     Z = ward_linkage(rows)
@@ -225,7 +219,7 @@ def test_arrays_and_tensors_of_every_float_give_one_tree(dtype: type) -> None:
 
 
 @pytest.mark.parametrize("factor", [2.0**-600, 2.0**400])
-def test_a_power_of_two_scales_the_heights_and_nothing_else(factor: float) -> None:
+def test_a_power_of_two_scales_the_heights_and_nothing_else(factor):
     rows = clustered(60).astype(np.float64)
     Z = ward_linkage(rows)
     scaled = ward_linkage(rows * factor)
@@ -233,30 +227,30 @@ def test_a_power_of_two_scales_the_heights_and_nothing_else(factor: float) -> No
     assert np.array_equal(scaled[:, [0, 1, 3]], Z[:, [0, 1, 3]])
 
 
-def test_equal_points_merge_at_height_zero_in_order() -> None:
+def test_equal_points_merge_at_height_zero_in_order():
     Z = ward_linkage(np.ones((6, 3)))
     assert Z.tolist() == [[0, 1, 0, 2], [2, 6, 0, 3], [3, 7, 0, 4], [4, 8, 0, 5], [5, 9, 0, 6]]
     assert is_valid_linkage(Z)
 
 
-def test_growing_gaps_on_a_line_take_many_rounds_and_end() -> None:
+def test_growing_gaps_on_a_line_take_many_rounds_and_end():
     rows = np.cumsum(1.05 ** np.arange(400))[:, None]
     assert_same_tree(ward_linkage(rows), linkage(rows, "ward"))
 
 
-def test_an_even_grid_with_ties_everywhere_ends() -> None:
+def test_an_even_grid_with_ties_everywhere_ends():
     rows = np.stack(np.meshgrid(np.arange(12.0), np.arange(11.0)), -1).reshape(-1, 2)
     assert_every_merge_is_a_cheapest(ward_linkage(rows), rows)
 
 
-def test_values_that_underflow_when_squared_still_make_a_tree() -> None:
+def test_values_that_underflow_when_squared_still_make_a_tree():
     rows = np.array([[1.0, 0.0], [1.0, 1e-200], [1.0, 3e-200], [0.0, 1.0]])
     Z = ward_linkage(rows)
     assert is_valid_linkage(Z)
     assert Z[:2, 2].tolist() == [0, 0]
 
 
-def test_one_row_has_an_empty_tree() -> None:
+def test_one_row_has_an_empty_tree():
     assert ward_linkage(np.zeros((1, 3))).shape == (0, 4)
 
 
@@ -276,14 +270,14 @@ def test_one_row_has_an_empty_tree() -> None:
         [[1.0], [2.0, 3.0]],
     ],
 )
-def test_bad_input_is_refused(rows: object) -> None:
+def test_bad_input_is_refused(rows):
     with pytest.raises(DataError):
         ward_linkage(rows)
 
 
 @pytest.mark.parametrize("k", [1, 4, 16, 150])
 @pytest.mark.parametrize("copies", [0, 40])
-def test_exact_neighbors_of_the_rows_change_no_bit(k: int, copies: int) -> None:
+def test_exact_neighbors_of_the_rows_change_no_bit(k, copies):
     rows = torch.as_tensor(clustered(400))
     rows[400 - copies :] = rows[:copies]
     best = (rows.double() @ rows.double().T).fill_diagonal_(-torch.inf).topk(k, 1)
@@ -293,7 +287,7 @@ def test_exact_neighbors_of_the_rows_change_no_bit(k: int, copies: int) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["raw", "duplicates", "grid", "tight", "orthonormal"])
-def test_the_gpu_gives_the_cpus_bits(kind: str) -> None:
+def test_the_gpu_gives_the_cpus_bits(kind):
     rows = clustered(3000, d=96)
     if kind == "duplicates":
         rows[2000:] = rows[:1000]
@@ -311,6 +305,6 @@ def test_the_gpu_gives_the_cpus_bits(kind: str) -> None:
     assert np.array_equal(ward_linkage(torch.as_tensor(rows, device="cuda")), expected)
 
 
-def test_half_precision_is_linked_as_float32() -> None:
+def test_half_precision_is_linked_as_float32():
     half = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float16)
     np.testing.assert_array_equal(ward_linkage(half), ward_linkage(half.astype(np.float32)))

@@ -13,7 +13,6 @@ from shoal.clustering.products import (
     TENSOR_BFLOAT16,
     TENSOR_TFLOAT32,
     Points,
-    Precision,
     largest_columns,
 )
 from shoal.clustering.ward.bounds import Margins, merged_low
@@ -30,7 +29,7 @@ ALL = {
 }
 
 
-def true_height(a: torch.Tensor, b: torch.Tensor, s: float, t: float) -> Fraction:
+def true_height(a, b, s, t):
     squared = sum(
         (Fraction(x) - Fraction(y)) ** 2 for x, y in zip(a.tolist(), b.tolist(), strict=True)
     )
@@ -38,7 +37,7 @@ def true_height(a: torch.Tensor, b: torch.Tensor, s: float, t: float) -> Fractio
 
 
 @pytest.fixture
-def clusters() -> Clusters:
+def clusters():
     rng = np.random.default_rng(0)
     rows = torch.as_tensor(rng.normal(size=(60, 37))) / 8
     # Pairs of near points, for which bounds are tight.
@@ -57,7 +56,7 @@ def clusters() -> Clusters:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
-def test_lows_of_products_never_exceed_the_distance(name: str, clusters: Clusters) -> None:
+def test_lows_of_products_never_exceed_the_distance(name, clusters):
     precision = ALL[name]
     clusters.precisions = (precision, FLOAT64)
     clusters.points = Points.of(clusters.geometry.centroids, clusters.center, precision)
@@ -77,7 +76,7 @@ def test_lows_of_products_never_exceed_the_distance(name: str, clusters: Cluster
     assert (lists.low[:, 1] > 0).all()
 
 
-def test_distances_are_symmetric_and_within_eta(clusters: Clusters) -> None:
+def test_distances_are_symmetric_and_within_eta(clusters):
     geometry = clusters.geometry
     margins = clusters.margins
     i = torch.arange(30)
@@ -92,7 +91,7 @@ def test_distances_are_symmetric_and_within_eta(clusters: Clusters) -> None:
         assert Fraction(float(margins.low(d)[e])) <= true
 
 
-def test_lows_of_unions_never_exceed_the_distance() -> None:
+def test_lows_of_unions_never_exceed_the_distance():
     """A and B are mutual nearest neighbors and each other point is a C. The distances of A and B to
     C are the tightest possible lows."""
     rng = np.random.default_rng(1)
@@ -127,7 +126,7 @@ def test_lows_of_unions_never_exceed_the_distance() -> None:
         torch.testing.assert_close(geometry.distances(zero, rest), low, rtol=1e-12, atol=0)
 
 
-def test_the_low_of_a_union_is_monotone_in_the_size_of_the_other() -> None:
+def test_the_low_of_a_union_is_monotone_in_the_size_of_the_other():
     c = torch.arange(1, 100).double()
     for x, y in [(2.0, 3.0), (1.0, 1.0), (9.0, 1.2)]:
         low = merged_low(
@@ -138,7 +137,7 @@ def test_the_low_of_a_union_is_monotone_in_the_size_of_the_other() -> None:
         assert (low.diff() >= -1e-12).all() or (low.diff() <= 1e-12).all()
 
 
-def test_nothing_is_certain_on_equality_and_everything_against_nobody() -> None:
+def test_nothing_is_certain_on_equality_and_everything_against_nobody():
     margins = Margins.of(4, 1.0)
     one = torch.ones(1)
     assert not one < margins.bar(one)
@@ -149,7 +148,7 @@ def test_nothing_is_certain_on_equality_and_everything_against_nobody() -> None:
 
 
 @pytest.mark.parametrize("precision", [BFLOAT16, TENSOR_TFLOAT32, TENSOR_BFLOAT16])
-def test_rounded_numbers_fit_their_bits(precision: Precision) -> None:
+def test_rounded_numbers_fit_their_bits(precision):
     x = torch.randn(4000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     short = precision.round(x).double()
     fraction = torch.frexp(short).mantissa * 2**precision.bits
@@ -157,7 +156,7 @@ def test_rounded_numbers_fit_their_bits(precision: Precision) -> None:
     assert ((short - x).abs() <= 2.0**-precision.bits * x.abs()).all()
 
 
-def test_reduced_products_of_rounded_points_are_summed_in_float32() -> None:
+def test_reduced_products_of_rounded_points_are_summed_in_float32():
     """BFLOAT16 assumes that only the summation errs, by less than γ; this holds on this machine."""
     generator = torch.Generator().manual_seed(0)
     a, b = (
@@ -173,7 +172,7 @@ def test_reduced_products_of_rounded_points_are_summed_in_float32() -> None:
 
 
 @pytest.mark.parametrize(("n_columns", "k"), [(5, 3), (64, 3), (100, 5), (1003, 17), (4096, 9)])
-def test_the_two_stage_top_k_is_the_top_k(n_columns: int, k: int) -> None:
+def test_the_two_stage_top_k_is_the_top_k(n_columns, k):
     values = torch.randn(7, n_columns, generator=torch.Generator().manual_seed(1))
     best, columns = largest_columns(values, k)
     assert torch.equal(best, values.topk(k, 1).values)

@@ -4,7 +4,6 @@ says so."""
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from shoal.clustering.products import FLOAT64
 from shoal.clustering.ward import rounds, scan
@@ -16,14 +15,14 @@ from shoal.clustering.workers import Workers
 MARGINS = Margins.of(5, 4.0)
 
 
-def all_distances(geometry: Geometry) -> Tensor:
+def all_distances(geometry):
     slots = torch.arange(len(geometry.sizes))
     pairs = torch.cartesian_prod(slots, slots)
     distances = geometry.distances(pairs[:, 0], pairs[:, 1])
     return distances.view(len(slots), -1).fill_diagonal_(torch.inf)
 
 
-def nearest_lists(geometry: Geometry, k: int) -> Lists:
+def nearest_lists(geometry, k):
     """Return the k nearest of every cluster; the lows are the distances, less the rounding
     error."""
     low, index = all_distances(geometry).sort(1)
@@ -31,7 +30,7 @@ def nearest_lists(geometry: Geometry, k: int) -> Lists:
     return Lists(index[:, :k].contiguous(), low[:, :k].contiguous(), low[:, k].contiguous())
 
 
-def mutual(geometry: Geometry) -> Pairs:
+def mutual(geometry):
     distance, nearest = all_distances(geometry).min(1)
     slots = torch.arange(len(nearest))
     kept = ((nearest[nearest] == slots) & (slots < nearest)).nonzero()[:, 0]
@@ -40,9 +39,7 @@ def mutual(geometry: Geometry) -> Pairs:
     return Pairs(kept, gone, sizes[kept], sizes[gone], distance[kept])
 
 
-def floors_of(
-    geometry: Geometry, is_live: Tensor | None = None, margins: Margins = MARGINS
-) -> Tensor:
+def floors_of(geometry, is_live=None, margins=MARGINS):
     """Return the floor of every cluster: the distance to its nearest, less the rounding error."""
     distance = all_distances(geometry)
     if is_live is not None:
@@ -50,7 +47,7 @@ def floors_of(
     return margins.low(distance.amin(1))
 
 
-def check(lists: Lists, rows: Tensor, geometry: Geometry, is_live: Tensor) -> None:
+def check(lists, rows, geometry, is_live):
     """The distance to a listed cluster is at least its smallest low; to any other, at least
     `outside`."""
     distance = all_distances(geometry)
@@ -64,7 +61,7 @@ def check(lists: Lists, rows: Tensor, geometry: Geometry, is_live: Tensor) -> No
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_lows_stay_below_the_distances_when_listed_clusters_and_their_own_merge(seed: int) -> None:
+def test_lows_stay_below_the_distances_when_listed_clusters_and_their_own_merge(seed):
     rng = np.random.default_rng(seed)
     sizes = torch.as_tensor(rng.integers(1, 5, size=40)).double()
     geometry = Geometry(torch.as_tensor(rng.normal(size=(40, 5))), sizes)
@@ -101,7 +98,7 @@ COARSE = Margins(MARGINS.eta, 1e-3)
 """Rounding made coarse: a union may be stored a thousandth from where it is."""
 
 
-def test_lows_of_entries_stay_true_when_every_round_moves_unions_against_us() -> None:
+def test_lows_of_entries_stay_true_when_every_round_moves_unions_against_us():
     """In every round, unions are stored κ nearer to a large, distant cluster that merges with none
     and lists them all.
 
@@ -139,7 +136,7 @@ def test_lows_of_entries_stay_true_when_every_round_moves_unions_against_us() ->
 
 
 @pytest.mark.parametrize("n_pairs", [1, 2], ids=["one pair merges", "both pairs merge"])
-def test_what_is_outside_a_list_stays_true_when_unions_are_moved_against_us(n_pairs: int) -> None:
+def test_what_is_outside_a_list_stays_true_when_unions_are_moved_against_us(n_pairs):
     """The corners of a tetrahedron have D = 1 between any two, between a corner and the union of
     two others, and between the unions of two pairs. Each union is stored κ nearer to the rest, and
     all lists are empty."""
@@ -172,8 +169,8 @@ def test_what_is_outside_a_list_stays_true_when_unions_are_moved_against_us(n_pa
 
 
 def test_a_cluster_that_waits_is_not_taken_to_have_the_nearest_of_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """0 and 1 merge, and their union is stored κ nearer to 2 than 3 is, with which 2 waits to
     merge. The nearest of that union is another union, so 2 does not find out and merges with 3:
     lows of 0 must not assume that 3 is the nearest of 2."""
@@ -204,7 +201,7 @@ def test_a_cluster_that_waits_is_not_taken_to_have_the_nearest_of_all(
     margins = Margins(Margins.of(8, 4.0).eta, kappa)
     exact = geometry.merge
 
-    def merge_coarsely(kept: Tensor, gone: Tensor) -> None:
+    def merge_coarsely(kept, gone):
         exact(kept, gone)
         for slot in kept.tolist():
             geometry.centroids[slot] += kappa * push.get(slot, 0)

@@ -1,7 +1,5 @@
 """Rows at equal distances, or at distances that float64 products cannot tell apart."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage as scipy_linkage
@@ -14,14 +12,14 @@ from shoal.clustering.ward.scan import FEW
 RNG = np.random.default_rng(0)
 
 
-def tight_groups(n: int, noise: float) -> np.ndarray:
+def tight_groups(n, noise):
     """Return rows at four places; the rows at one place differ by `noise`."""
     places = RNG.normal(size=(4, 12))
     places /= np.linalg.norm(places, axis=1, keepdims=True)
     return places[np.arange(n) % 4] + noise * RNG.normal(size=(n, 12))
 
 
-def twins(n: int) -> np.ndarray:
+def twins(n):
     """Return two rows near each one-hot row: no row is tied, but all pairs are."""
     both = np.repeat(np.eye(n), 2, axis=0)
     return np.hstack([both, 0.1 * both * np.resize([1, -1], 2 * n)[:, None]])
@@ -38,14 +36,14 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_tree_is_scipys(kind: str) -> None:
+def test_the_tree_is_scipys(kind):
     rows = KINDS[kind]
     expected = scipy_linkage(pdist(rows.astype(np.float64)), "ward")
     np.testing.assert_allclose(ward_linkage(rows), expected, rtol=1e-12)
 
 
 @pytest.fixture(params=["lists", "few"])
-def without_scipy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def without_scipy(request, monkeypatch):
     monkeypatch.setattr(linkage, "FEW_PRODUCTS", 0)
     monkeypatch.setattr(linkage, "MAX_TIED", 0)
     if request.param == "lists":
@@ -54,7 +52,7 @@ def without_scipy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.usefixtures("without_scipy")
 @pytest.mark.parametrize("make", [np.eye, twins])
-def test_bounds_decide_ties_to_the_same_heights(make: Callable[[int], np.ndarray]) -> None:
+def test_bounds_decide_ties_to_the_same_heights(make):
     """Ties in the rows themselves, or only among the merged pairs."""
     rows = make(60)
     found = ward_linkage(rows, device="cpu")
@@ -64,7 +62,7 @@ def test_bounds_decide_ties_to_the_same_heights(make: Callable[[int], np.ndarray
 
 @pytest.mark.usefixtures("without_scipy")
 @pytest.mark.parametrize("noise", [1e-6, 1e-8])
-def test_bounds_tell_tight_groups_apart(noise: float) -> None:
+def test_bounds_tell_tight_groups_apart(noise):
     rows = tight_groups(240, noise)
     found = ward_linkage(rows, device="cpu")
     expected = scipy_linkage(rows, "ward")
@@ -74,9 +72,7 @@ def test_bounds_tell_tight_groups_apart(noise: float) -> None:
 
 
 @pytest.mark.parametrize("noise", [1e-13, 1e-15])
-def test_rows_a_rounding_apart_give_one_tree_whatever_the_memory(
-    noise: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_a_rounding_apart_give_one_tree_whatever_the_memory(noise, monkeypatch):
     """Distances are as small as the rounding error of a merge, so bounds fall to zero but must not
     become NaN."""
     monkeypatch.setattr(linkage, "FEW_PRODUCTS", 0)

@@ -78,7 +78,7 @@ print("same")
 
 
 @pytest.mark.slow
-def test_fused_kernels_propose_what_a_product_does_and_change_no_bit() -> None:
+def test_fused_kernels_propose_what_a_product_does_and_change_no_bit():
     pytest.importorskip("triton")
     source = str(Path(__file__).resolve().parents[2] / "src")
     path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])

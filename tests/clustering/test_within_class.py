@@ -12,7 +12,7 @@ from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.sums import unit_points
 
 
-def poses(n_images: int = 20) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def poses(n_images=20):
     """Rows, classes and labels: six classes, the first three labeled. Each class has two poses,
     which are farther apart than the classes and differ in the same direction in all of them."""
     rng = np.random.default_rng(0)
@@ -24,7 +24,7 @@ def poses(n_images: int = 20) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return rows, classes, labels
 
 
-def test_what_varies_in_known_classes_does_not_split_novel_ones() -> None:
+def test_what_varies_in_known_classes_does_not_split_novel_ones():
     rows, classes, labels = poses()
     is_novel = classes >= 3
     plain = infer(rows, labels, 6, InferenceSettings(max_shifts=0))
@@ -36,7 +36,7 @@ def test_what_varies_in_known_classes_does_not_split_novel_ones() -> None:
     assert MeanShiftClustering(6, max_shifts=0).fit(rows, labels).labels_[~is_novel].max() == 2
 
 
-def test_of_a_blend_only_the_frozen_part_is_reduced() -> None:
+def test_of_a_blend_only_the_frozen_part_is_reduced():
     rows, classes, labels = poses()
     frozen = unit_points(rows)
     trained = unit_points(np.random.default_rng(3).normal(size=(len(rows), 5)))
@@ -53,7 +53,7 @@ def test_of_a_blend_only_the_frozen_part_is_reduced() -> None:
 
 
 @pytest.mark.parametrize("n_labeled", [9, 60])  # fewer and more labels than columns
-def test_directions_shrink_by_their_variance_within_classes(n_labeled: int) -> None:
+def test_directions_shrink_by_their_variance_within_classes(n_labeled):
     """Each eigenvector of the within-class covariance, with eigenvalue v, is scaled by λ / (v +
     λ)."""
     rng = np.random.default_rng(1)
@@ -72,7 +72,7 @@ def test_directions_shrink_by_their_variance_within_classes(n_labeled: int) -> N
     np.testing.assert_allclose(reduce_within_class(points, labels), expected, atol=50 / GRID)
 
 
-def test_rows_in_another_order_or_twice_get_the_same_bits() -> None:
+def test_rows_in_another_order_or_twice_get_the_same_bits():
     rows, _, labels = poses()
     points = unit_points(rows)
     reduced = reduce_within_class(points, labels)
@@ -83,13 +83,13 @@ def test_rows_in_another_order_or_twice_get_the_same_bits() -> None:
 
 
 @pytest.mark.parametrize("labels", [[-1, -1, -1, -1], [0, 1, 2, -1], [0, 0, 1, -1]])
-def test_without_different_rows_of_a_class_nothing_changes(labels: list[int]) -> None:
+def test_without_different_rows_of_a_class_nothing_changes(labels):
     """No labels; one label per class; or one class with two labels, on two equal rows."""
     points = unit_points([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [3.0, 1.0, 2.0], [1.0, 1.0, 0.0]])
     assert reduce_within_class(points, np.array(labels)) is points
 
 
-def test_a_row_at_the_mean_stays() -> None:
+def test_a_row_at_the_mean_stays():
     points = torch.eye(3, dtype=torch.float64)[[0, 0, 1, 1, 2]]
     points[4] = torch.tensor([0.5, 0.5, 0.0])  # the mean of all rows
     reduced = reduce_within_class(points, np.array([0, -1, 0, -1, -1]))

@@ -12,10 +12,10 @@ from shoal.clustering.workers import all_workers
 CPU = torch.device("cpu")
 
 
-def test_an_error_in_a_worker_reaches_the_caller_and_frees_the_threads() -> None:
+def test_an_error_in_a_worker_reaches_the_caller_and_frees_the_threads():
     before = torch.get_num_threads()
 
-    def work(item: int) -> None:
+    def work(item):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), all_workers(CPU) as workers:
@@ -24,7 +24,7 @@ def test_an_error_in_a_worker_reaches_the_caller_and_frees_the_threads() -> None
 
 
 @pytest.mark.slow
-def test_two_trees_at_once_are_those_grown_alone() -> None:
+def test_two_trees_at_once_are_those_grown_alone():
     """Both trees change torch's number of threads and matmul precision, which are settings of the
     whole process."""
     draw = torch.Generator().manual_seed(0)
@@ -38,7 +38,7 @@ def test_two_trees_at_once_are_those_grown_alone() -> None:
 
 
 @pytest.mark.slow
-def test_precisions_set_for_one_backend_are_left_as_they_were() -> None:
+def test_precisions_set_for_one_backend_are_left_as_they_were():
     program = """
 import numpy as np, torch, shoal
 torch.backends.mkldnn.matmul.fp32_precision = "bf16"
