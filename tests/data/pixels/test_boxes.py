@@ -1,7 +1,6 @@
 """A box has the pixels of a file that contains only this box, and its image is decoded once."""
 
 import os
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,7 +19,7 @@ BOXES = (Box(3, 5, 24, 24), Box(40, 0, 60, 31), Box(0, 60, 17, 40))
 
 
 @pytest.fixture(params=["RGB", "L", "RGBA", "turned"])
-def folders(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path]:
+def folders(request, tmp_path):
     """A folder with one image, and a folder with a file for each box in that image."""
     mode = "RGB" if request.param == "turned" else request.param
     pixels = np.random.default_rng(0).integers(0, 256, (100, 100, len(mode)), dtype=np.uint8)
@@ -37,12 +36,12 @@ def folders(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path]
     return tmp_path / "whole", tmp_path / "single"
 
 
-def frame(names: list[str], boxes: tuple[Box, ...] = BOXES) -> pd.DataFrame:
+def frame(names, boxes=BOXES):
     rows = [(name, *box) for name in names for box in boxes]
     return pd.DataFrame(rows, columns=["path", "x", "y", "width", "height"])
 
 
-def test_a_box_has_the_pixels_of_a_single_file(folders: tuple[Path, Path]) -> None:
+def test_a_box_has_the_pixels_of_a_single_file(folders):
     """Bit for bit, scaled or not: the first box already has the requested size."""
     whole, single = folders
     items = read_collection(whole, boxes=BoxOptions(source=frame(["a.png"])))
@@ -60,9 +59,7 @@ def test_a_box_has_the_pixels_of_a_single_file(folders: tuple[Path, Path]) -> No
         assert crop.tobytes() == alone.tobytes()
 
 
-def test_an_image_is_opened_once_for_all_of_its_boxes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_image_is_opened_once_for_all_of_its_boxes(tmp_path, monkeypatch):
     paths = []
     for name in ("a.png", "b.png"):
         Image.new("RGB", (100, 100)).save(tmp_path / name)
@@ -70,7 +67,7 @@ def test_an_image_is_opened_once_for_all_of_its_boxes(
     opened: list[str] = []
     plain_open = Image.open
 
-    def counted(file: str, **options: object) -> Image.Image:
+    def counted(file, **options):
         opened.append(file)
         return plain_open(file, **options)
 
@@ -81,12 +78,12 @@ def test_an_image_is_opened_once_for_all_of_its_boxes(
     assert opened == [str(tmp_path / "a.png"), str(tmp_path / "b.png")]
 
 
-def test_the_boxes_of_an_image_are_one_task() -> None:
+def test_the_boxes_of_an_image_are_one_task():
     paths = ["a", "b#xywh=0,0,1,1", "b#xywh=0,0,2,2", "b#xywh=0,0,3,3", "c", "d", "e"]
     assert list(_tasks(paths, 2)) == [range(4), range(4, 6), range(6, 7)]
 
 
-def test_a_box_outside_an_image_that_became_smaller_is_skipped(tmp_path: Path) -> None:
+def test_a_box_outside_an_image_that_became_smaller_is_skipped(tmp_path):
     Image.new("RGB", (100, 100)).save(tmp_path / "a.png")
     items = read_collection(tmp_path, boxes=BoxOptions(source=frame(["a.png"])))
     Image.new("RGB", (50, 50)).save(tmp_path / "a.png")
@@ -95,7 +92,7 @@ def test_a_box_outside_an_image_that_became_smaller_is_skipped(tmp_path: Path) -
     assert len(pixels.skipped) == 2
 
 
-def test_a_changed_image_is_decoded_again(tmp_path: Path) -> None:
+def test_a_changed_image_is_decoded_again(tmp_path):
     file = tmp_path / "a.png"
     Image.new("RGB", (100, 100), "white").save(file)
     items = read_collection(tmp_path, boxes=BoxOptions(source=frame(["a.png"])))
@@ -105,7 +102,7 @@ def test_a_changed_image_is_decoded_again(tmp_path: Path) -> None:
     assert load_pixels(items, SIZE)[:].max() == 0
 
 
-def test_a_file_that_is_named_like_a_box_is_decoded_whole(tmp_path: Path) -> None:
+def test_a_file_that_is_named_like_a_box_is_decoded_whole(tmp_path):
     Image.new("RGB", (9, 9), "white").save(tmp_path / "a.png")
     other = tmp_path / "a.png#xywh=0,0,3,3"
     Image.new("RGB", (9, 9), "black").save(other, "png")

@@ -2,7 +2,6 @@
 skipped with its reason."""
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,22 +12,22 @@ from shoal.data.pixels.decoding import Unreadable, decode_file, square
 RNG = np.random.default_rng(0)
 
 
-def smooth(width: int, height: int) -> Image.Image:
+def smooth(width, height):
     """Return an asymmetric image with smooth colors."""
     coarse = Image.fromarray(np.random.default_rng(1).integers(0, 256, (4, 5, 3), dtype=np.uint8))
     return coarse.resize((width, height), Image.Resampling.BICUBIC)
 
 
-def decoded(path: Path, size: int) -> np.ndarray:
+def decoded(path, size):
     return np.frombuffer(decode_file(str(path), size), dtype=np.uint8).reshape(size, size, 3)
 
 
-def far_apart(a: np.ndarray, b: np.ndarray) -> int:
+def far_apart(a, b):
     return int(np.abs(a.astype(int) - b.astype(int)).max())
 
 
 @pytest.mark.parametrize("extent", [(100, 60), (60, 100), (64, 64), (40, 20), (8, 8)])
-def test_the_square_is_that_of_resizing_the_whole_and_cropping(extent: tuple[int, int]) -> None:
+def test_the_square_is_that_of_resizing_the_whole_and_cropping(extent):
     """With the shorter side scaled to 30, the longer side exceeds it by an even number of pixels,
     so the crop begins at a whole pixel."""
     image = Image.fromarray(RNG.integers(0, 256, (extent[1], extent[0], 3), dtype=np.uint8))
@@ -46,7 +45,7 @@ def test_the_square_is_that_of_resizing_the_whole_and_cropping(extent: tuple[int
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
-def test_exif_orientation_is_applied_once(tmp_path: Path, suffix: str, orientation: int) -> None:
+def test_exif_orientation_is_applied_once(tmp_path, suffix, orientation):
     image = smooth(60, 40)
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -61,12 +60,12 @@ def test_exif_orientation_is_applied_once(tmp_path: Path, suffix: str, orientati
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")
-def test_broken_exif_does_not_lose_the_image(tmp_path: Path) -> None:
+def test_broken_exif_does_not_lose_the_image(tmp_path):
     smooth(60, 40).save(tmp_path / "a.jpg", exif=b"Exif\x00\x00MM\x00*\xff\xff\xff\xff broken")
     assert decoded(tmp_path / "a.jpg", 20).shape == (20, 20, 3)
 
 
-def test_a_large_jpeg_decoded_at_a_smaller_scale_looks_the_same(tmp_path: Path) -> None:
+def test_a_large_jpeg_decoded_at_a_smaller_scale_looks_the_same(tmp_path):
     image = smooth(1600, 1200)
     image.save(tmp_path / "a.jpg", quality=95)
     difference = np.abs(
@@ -98,9 +97,7 @@ GREEN = (0, 200, 0)
         ("float.tif", "F", 77.0, (77, 77, 77)),
     ],
 )
-def test_every_mode_becomes_rgb(
-    tmp_path: Path, name: str, mode: str, value: object, expected: tuple[int, int, int] | None
-) -> None:
+def test_every_mode_becomes_rgb(tmp_path, name, mode, value, expected):
     image = Image.new(mode, (12, 10), value)
     if mode == "P":
         image.putpalette([0, 0, 0] * 3 + list(GREEN))
@@ -109,22 +106,22 @@ def test_every_mode_becomes_rgb(
     assert far_apart(decoded(tmp_path / name, 8), np.full((8, 8, 3), expected)) <= 1
 
 
-def test_transparent_palettes_are_laid_on_white(tmp_path: Path) -> None:
+def test_transparent_palettes_are_laid_on_white(tmp_path):
     image = Image.new("P", (8, 8), 0)
     image.putpalette([200, 0, 0, 0, 0, 200])
     image.save(tmp_path / "a.png", transparency=0)
     np.testing.assert_array_equal(decoded(tmp_path / "a.png", 4), np.full((4, 4, 3), 255))
 
 
-def test_the_first_frame_of_an_animation_is_taken(tmp_path: Path) -> None:
+def test_the_first_frame_of_an_animation_is_taken(tmp_path):
     first = Image.new("RGB", (8, 8), (250, 0, 0))
     second = Image.new("RGB", (8, 8), (0, 0, 250))
     first.save(tmp_path / "a.gif", save_all=True, append_images=[second])
     np.testing.assert_array_equal(decoded(tmp_path / "a.gif", 4), np.full((4, 4, 3), (250, 0, 0)))
 
 
-def test_broken_files_give_their_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def reason(file: Path) -> str:
+def test_broken_files_give_their_reason(tmp_path, monkeypatch):
+    def reason(file):
         with pytest.raises(Unreadable) as caught:
             decode_file(str(file), 8)
         return str(caught.value)
@@ -149,8 +146,8 @@ def test_broken_files_give_their_reason(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_progressive_jpegs_count_whole_and_others_at_the_scale_they_are_decoded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr("shoal.data.pixels.decoding.MAX_PIXELS", 80 * 60)
     for name, progressive in (("plain.jpg", False), ("progressive.jpg", True)):
         smooth(640, 480).save(tmp_path / name, progressive=progressive)
@@ -160,8 +157,8 @@ def test_progressive_jpegs_count_whole_and_others_at_the_scale_they_are_decoded(
 
 
 def test_heic_is_decoded_where_its_package_is_installed_and_named_where_it_is_not(
-    tmp_path: Path, monkeypatch
-) -> None:
+    tmp_path, monkeypatch
+):
     heif = pytest.importorskip("pillow_heif")
     image = smooth(64, 48)
     heif.from_pillow(image).save(tmp_path / "phone.HEIC", quality=95)

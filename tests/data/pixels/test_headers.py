@@ -1,6 +1,5 @@
 """Files that are not images are recognized by their first bytes."""
 
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from shoal.data.readers import read_collection
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "photos").mkdir()
     for i in range(3):
         Image.fromarray(np.full((4, 4, 3), i, dtype=np.uint8)).save(
@@ -21,8 +20,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_empty_and_foreign_files_are_found_with_the_reason_and_large_ones_left_to_decoding(
-    folder: Path,
-) -> None:
+    folder,
+):
     (folder / "a.jpg").write_bytes(b"")
     (folder / "b.jpg").write_bytes(b"no image")
     Image.new("1", (20_000, 20_000)).save(folder / "c.png")

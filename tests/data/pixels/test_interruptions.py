@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shoal.data.collection import Collection
 from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
 from shoal.errors import ShoalError
@@ -53,7 +52,7 @@ except ShoalError as error:
 
 
 @pytest.fixture(scope="module")
-def collection(tmp_path_factory: pytest.TempPathFactory) -> Collection:
+def collection(tmp_path_factory):
     root = tmp_path_factory.mktemp("photos")
     rng = np.random.default_rng(0)
     for i in range(N_IMAGES):
@@ -63,13 +62,11 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> Collection:
 
 
 @pytest.fixture(scope="module")
-def expected(collection: Collection, tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
+def expected(collection, tmp_path_factory):
     return load_pixels(collection, SIZE, cache=tmp_path_factory.mktemp("reference"))[:]
 
 
-def start(
-    collection: Collection, cache: Path, before: str = "", hold_at: int = N_IMAGES + 1
-) -> "subprocess.Popen[str]":
+def start(collection, cache, before="", hold_at=N_IMAGES + 1):
     """Decode in another process, which pauses after `hold_at` images until it reads a line from
     stdin."""
     script = cache.parent / f"{cache.name}-script.py"
@@ -80,7 +77,7 @@ def start(
     return subprocess.Popen(command, **pipes, text=True, env=env, start_new_session=True)
 
 
-def wait_until_held(process: "subprocess.Popen[str]", hold_at: int) -> int:
+def wait_until_held(process, hold_at):
     """Wait until the process pauses; return how many images it has decoded."""
     done = next(
         done for done in (int(line.split()[0]) for line in process.stdout) if done >= hold_at
@@ -89,7 +86,7 @@ def wait_until_held(process: "subprocess.Popen[str]", hold_at: int) -> int:
     return done
 
 
-def workers_of(session: int) -> list[int]:
+def workers_of(session):
     """Return the worker processes that were started in a session, whatever their parent is now."""
     workers = []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -103,14 +100,14 @@ def workers_of(session: int) -> list[int]:
     return workers
 
 
-def assert_no_workers(process: "subprocess.Popen[str]") -> None:
+def assert_no_workers(process):
     until = time.monotonic() + HANGS_S
     while workers_of(process.pid) and time.monotonic() < until:
         time.sleep(0.02)
     assert workers_of(process.pid) == []
 
 
-def assert_next_run_is_right(collection: Collection, cache: Path, expected: np.ndarray) -> int:
+def assert_next_run_is_right(collection, cache, expected):
     """Load again and compare; return how many images did not need decoding."""
     seen: list[int] = []
     pixels = load_pixels(
@@ -120,9 +117,7 @@ def assert_next_run_is_right(collection: Collection, cache: Path, expected: np.n
     return seen[0]
 
 
-def test_ctrl_c_stops_at_once_and_keeps_what_is_done(
-    collection: Collection, expected: np.ndarray, tmp_path: Path
-) -> None:
+def test_ctrl_c_stops_at_once_and_keeps_what_is_done(collection, expected, tmp_path):
     process = start(collection, tmp_path, hold_at=48)
     n_done = wait_until_held(process, 48)
     os.killpg(process.pid, signal.SIGINT)  # like a terminal, which also signals the workers
@@ -135,8 +130,8 @@ def test_ctrl_c_stops_at_once_and_keeps_what_is_done(
 
 
 def test_a_worker_that_is_still_starting_does_not_see_ctrl_c(
-    collection: Collection, expected: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    collection, expected, tmp_path, monkeypatch
+):
     hold = tmp_path / "hold"
     hold.touch()
     (tmp_path / "sitecustomize.py").write_text(
@@ -156,9 +151,7 @@ def test_a_worker_that_is_still_starting_does_not_see_ctrl_c(
     assert output.splitlines()[-1] == f"sum {int(expected.astype(np.int64).sum())}"
 
 
-def test_a_killed_run_leaves_no_workers_and_no_half_cache(
-    collection: Collection, expected: np.ndarray, tmp_path: Path
-) -> None:
+def test_a_killed_run_leaves_no_workers_and_no_half_cache(collection, expected, tmp_path):
     process = start(collection, tmp_path, hold_at=48)
     wait_until_held(process, 48)
     assert workers_of(process.pid)
@@ -170,9 +163,7 @@ def test_a_killed_run_leaves_no_workers_and_no_half_cache(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 0.0])
-def test_a_full_disk_ends_the_run_and_the_cache_stays_true(
-    collection: Collection, expected: np.ndarray, tmp_path: Path, share: float
-) -> None:
+def test_a_full_disk_ends_the_run_and_the_cache_stays_true(collection, expected, tmp_path, share):
     """A limit on the size of files: beyond it, writes of the workers fail as on a full disk."""
     limit = int(share * N_IMAGES * SIZE * SIZE * 3) + 1000
     limiting = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
@@ -186,9 +177,7 @@ def test_a_full_disk_ends_the_run_and_the_cache_stays_true(
     assert n_kept > 0 if share else n_kept == 0
 
 
-def test_a_killed_worker_costs_nothing(
-    collection: Collection, expected: np.ndarray, tmp_path: Path
-) -> None:
+def test_a_killed_worker_costs_nothing(collection, expected, tmp_path):
     process = start(collection, tmp_path, hold_at=48)
     wait_until_held(process, 48)
     os.kill(workers_of(process.pid)[0], signal.SIGKILL)
@@ -197,9 +186,7 @@ def test_a_killed_worker_costs_nothing(
     assert output.splitlines()[-1] == f"sum {int(expected.astype(np.int64).sum())}"
 
 
-def test_images_that_crash_the_decoder_are_skipped(
-    collection: Collection, expected: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_that_crash_the_decoder_are_skipped(collection, expected, tmp_path, monkeypatch):
     """The workers import a patched Pillow, which kills its process at two of the images."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, PIL.Image\n"
@@ -217,18 +204,14 @@ def test_images_that_crash_the_decoder_are_skipped(
     np.testing.assert_array_equal(pixels[:], np.delete(expected[:40], [7, 31], axis=0))
 
 
-def test_a_worker_that_cannot_start_is_an_error(
-    collection: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_cannot_start_is_an_error(collection, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text("import os; os._exit(7)")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
     with pytest.raises(ShoalError):
         load_pixels(collection, SIZE, cache=tmp_path / "cache")
 
 
-def test_two_writers_at_once_both_get_the_right_pixels(
-    collection: Collection, expected: np.ndarray, tmp_path: Path
-) -> None:
+def test_two_writers_at_once_both_get_the_right_pixels(collection, expected, tmp_path):
     processes = [start(collection, tmp_path) for _ in range(2)]
     total = int(expected.astype(np.int64).sum())
     outputs = [process.communicate(timeout=HANGS_S) for process in processes]
@@ -241,7 +224,7 @@ def test_two_writers_at_once_both_get_the_right_pixels(
     assert len(json.loads(index.read_text())["names"]) == N_IMAGES
 
 
-def test_a_worker_starts_without_numpy_and_torch() -> None:
+def test_a_worker_starts_without_numpy_and_torch():
     """Decoding most images needs neither, and importing them would delay every worker."""
     heavy = "{'numpy', 'torch'} & sys.modules.keys()"
     code = f"import sys, shoal.data.pixels.workers; sys.exit(bool({heavy}))"
@@ -250,7 +233,7 @@ def test_a_worker_starts_without_numpy_and_torch() -> None:
 
 
 @pytest.mark.slow
-def test_a_huge_image_neither_crashes_nor_eats_memory(tmp_path: Path) -> None:
+def test_a_huge_image_neither_crashes_nor_eats_memory(tmp_path):
     """20,000 x 20,000: a PNG is skipped by its header, a JPEG is decoded at an eighth of its
     scale."""
     Image.new("L", (20_000, 20_000), 200).save(tmp_path / "huge.jpg", quality=50)

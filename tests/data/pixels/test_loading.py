@@ -21,28 +21,28 @@ SIZE = 8
 class Steps:
     """Records the calls of `progress`."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.seen: list[tuple[int, int]] = []
 
-    def __call__(self, done: int, total: int) -> None:
+    def __call__(self, done, total):
         self.seen.append((done, total))
 
     @property
-    def n_decoded(self) -> int:
+    def n_decoded(self):
         return self.seen[-1][0] - self.seen[0][0]
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Path:
+def cache(tmp_path):
     return tmp_path / "cache"
 
 
-def reference(root: Path, names: tuple[str, ...], size: int = SIZE) -> np.ndarray:
+def reference(root, names, size=SIZE):
     rows = [np.frombuffer(decode_file(str(root / name), size), dtype=np.uint8) for name in names]
     return np.stack(rows).reshape(-1, size, size, 3)
 
 
-def test_the_cache_holds_what_decoding_one_by_one_gives(make_images: Make, cache: Path) -> None:
+def test_the_cache_holds_what_decoding_one_by_one_gives(make_images, cache):
     collection = read_collection(make_images([f"{i:03d}.png" for i in range(40)]))
     expected = reference(collection.root, collection.names)
     for n_workers in (2, 1):  # the second call decodes nothing
@@ -55,7 +55,7 @@ def test_the_cache_holds_what_decoding_one_by_one_gives(make_images: Make, cache
         assert steps.n_decoded == (40 if n_workers == 2 else 0)
 
 
-def test_only_new_and_changed_files_are_decoded(make_images: Make, cache: Path) -> None:
+def test_only_new_and_changed_files_are_decoded(make_images, cache):
     names = [f"{i}.png" for i in (1, 3, 5, 7)]
     root = make_images(names)
     load_pixels(read_collection(root), SIZE, cache=cache)
@@ -70,7 +70,7 @@ def test_only_new_and_changed_files_are_decoded(make_images: Make, cache: Path) 
     np.testing.assert_array_equal(pixels[:], reference(root, pixels.names))
 
 
-def test_rows_of_an_open_reader_never_change(make_images: Make, cache: Path) -> None:
+def test_rows_of_an_open_reader_never_change(make_images, cache):
     root = make_images([f"{i}.png" for i in range(4)])
     reader = load_pixels(read_collection(root), SIZE, cache=cache)
     before = reader[:]
@@ -81,7 +81,7 @@ def test_rows_of_an_open_reader_never_change(make_images: Make, cache: Path) -> 
     np.testing.assert_array_equal(changed[:], reference(root, changed.names))
 
 
-def test_broken_files_are_skipped_and_ids_do_not_shift(make_images: Make, cache: Path) -> None:
+def test_broken_files_are_skipped_and_ids_do_not_shift(make_images, cache):
     root = make_images([f"{i}.png" for i in range(6)])
     (root / "1.png").write_bytes(b"")
     (root / "3.png").write_text("text")
@@ -101,7 +101,7 @@ def test_broken_files_are_skipped_and_ids_do_not_shift(make_images: Make, cache:
 
 
 @pytest.mark.parametrize("damage", ["cut rows", "no rows", "cut index", "foreign index"])
-def test_a_damaged_cache_is_not_believed(make_images: Make, cache: Path, damage: str) -> None:
+def test_a_damaged_cache_is_not_believed(make_images, cache, damage):
     collection = read_collection(make_images([f"{i}.png" for i in range(4)]))
     expected = load_pixels(collection, SIZE, cache=cache)[:]
     (rows,) = cache.rglob("rows-*.u8")
@@ -117,7 +117,7 @@ def test_a_damaged_cache_is_not_believed(make_images: Make, cache: Path, damage:
     np.testing.assert_array_equal(load_pixels(collection, SIZE, cache=cache)[:], expected)
 
 
-def test_a_cache_that_cannot_be_written_is_explained(make_images: Make, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_explained(make_images, tmp_path):
     (tmp_path / "file").write_text("in the way")
     collection = read_collection(make_images(["a.png"]))
     with pytest.raises(ShoalError, match="SHOAL_CACHE"):
@@ -127,7 +127,7 @@ def test_a_cache_that_cannot_be_written_is_explained(make_images: Make, tmp_path
 # In memory
 
 
-def test_images_in_memory_are_scaled_and_nothing_is_kept(cache: Path) -> None:
+def test_images_in_memory_are_scaled_and_nothing_is_kept(cache):
     images = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
     collection = read_collection(images)
     steps = Steps()
@@ -138,7 +138,7 @@ def test_images_in_memory_are_scaled_and_nothing_is_kept(cache: Path) -> None:
     assert not cache.exists()
 
 
-def test_an_image_in_memory_that_cannot_be_read_is_skipped(tmp_path: Path, cache: Path) -> None:
+def test_an_image_in_memory_that_cannot_be_read_is_skipped(tmp_path, cache):
     Image.new("RGB", (64, 64)).save(tmp_path / "a.bmp")
     (tmp_path / "a.bmp").write_bytes((tmp_path / "a.bmp").read_bytes()[:500])
     with Image.open(tmp_path / "a.bmp") as lazy:
@@ -157,6 +157,6 @@ def test_an_image_in_memory_that_cannot_be_read_is_skipped(tmp_path: Path, cache
         [1, "a.png"],
     ],
 )
-def test_what_is_no_image_in_memory_is_refused(items: object, cache: Path) -> None:
+def test_what_is_no_image_in_memory_is_refused(items, cache):
     with pytest.raises(NoneReadable):
         load_pixels(read_collection(items), SIZE, cache=cache)

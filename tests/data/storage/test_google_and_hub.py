@@ -7,7 +7,6 @@ The bucket is in a real emulator and the hub is a stand-in, each in a separate p
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from stores import google_store, hub_store
 pytestmark = pytest.mark.slow
 
 
-def shoal(*words: object, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def shoal(*words, env):
     """Run a command in another process, with the address of the store in its environment."""
     # As many threads as here, because sums depend on the number of threads.
     threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
@@ -34,15 +33,13 @@ def shoal(*words: object, env: dict[str, str]) -> subprocess.CompletedProcess[st
     )
 
 
-def in_folder(*words: object) -> None:
+def in_folder(*words):
     found = CliRunner().invoke(app, [*map(str, words)])
     assert found.exit_code == 0, found.stderr
 
 
 @pytest.mark.parametrize("store", [google_store, hub_store])
-def test_discover_finds_in_a_store_what_it_finds_in_the_folder(
-    store, unchanged_photos, tmp_path: Path
-) -> None:
+def test_discover_finds_in_a_store_what_it_finds_in_the_folder(store, unchanged_photos, tmp_path):
     photos = unchanged_photos
     given = [
         "--labels",

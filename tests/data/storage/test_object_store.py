@@ -1,6 +1,6 @@
 """A bucket on a real S3 server gives the same collection as the folder that was uploaded to it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +23,13 @@ SIZE = 8
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[str]:
+def store():
     with object_store() as address:
         yield address
 
 
 @pytest.fixture(autouse=True)
-def use(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def use(store, tmp_path, monkeypatch):
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
     use_store(store, monkeypatch)
     yield
@@ -40,7 +40,7 @@ def facts(found):
     return found.names, found.labels.tolist(), found.classes
 
 
-def test_a_bucket_is_the_same_collection_as_its_folder(make_images: Make, tmp_path: Path) -> None:
+def test_a_bucket_is_the_same_collection_as_its_folder(make_images, tmp_path):
     folder = make_images(NAMES)
     (folder / ".hidden.png").write_bytes(b"x")
     (tmp_path / "labels.csv").write_text(
@@ -57,8 +57,8 @@ def test_a_bucket_is_the_same_collection_as_its_folder(make_images: Make, tmp_pa
 
 
 def test_a_second_run_reads_no_image_and_a_changed_one_is_read_again(
-    make_images: Make, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    make_images, store, monkeypatch
+):
     folder = make_images(NAMES)
     address = upload(folder, "twice")
     with web_server(upstream=store) as web:
@@ -75,8 +75,8 @@ def test_a_second_run_reads_no_image_and_a_changed_one_is_read_again(
 
 
 def test_dropped_connections_change_nothing_and_lost_ones_are_named(
-    make_images: Make, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    make_images, store, tmp_path, monkeypatch
+):
     address = upload(make_images(NAMES), "drops")
     expected = load_pixels(read_collection(address), SIZE)[:]
     monkeypatch.setenv("SHOAL_TRIES", "4")
@@ -95,11 +95,11 @@ def test_dropped_connections_change_nothing_and_lost_ones_are_named(
 
 
 def test_a_wrong_bucket_a_wrong_place_and_missing_credentials_are_one_sentence(
-    make_images: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    make_images, monkeypatch
+):
     upload(make_images(NAMES), "here")
 
-    def error_of(address: str) -> str:
+    def error_of(address):
         ended = CliRunner().invoke(app, ["discover", address, "--dry-run"])
         assert ended.exit_code == 3, ended.output
         return ended.output.strip()
@@ -112,7 +112,7 @@ def test_a_wrong_bucket_a_wrong_place_and_missing_credentials_are_one_sentence(
     assert "set AWS_ACCESS_KEY_ID" in error_of("s3://here/photos")
 
 
-def test_hostile_keys_are_left_out_with_the_reason(make_images: Make) -> None:
+def test_hostile_keys_are_left_out_with_the_reason(make_images):
     folder = make_images(NAMES)
     address = upload(folder, "hostile")
     store = file_system("s3")

@@ -1,7 +1,7 @@
 """Images read by address from a real web server have the same pixels, even if it drops requests."""
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from shoal.data.readers.labels import image_finder
 from shoal.data.storage.addresses import Address
 from shoal.data.storage.remote import Lost, file_system, read_stored, row_of
 from shoal.errors import DataError, MissingError
-from stores import Web, web_server, write_parquets, write_tars
+from stores import web_server, write_parquets, write_tars
 
 pytest.importorskip("aiohttp", reason="no aiohttp; pip install aiohttp")
 
@@ -24,21 +24,21 @@ SIZE = 8
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("SHOAL_TRIES", "3")
     monkeypatch.setenv("SHOAL_TRY_WAIT_S", "0.01")
 
 
 @pytest.fixture
-def web(make_images: Make) -> Iterator[Web]:
+def web(make_images):
     folder = make_images(NAMES)
     (folder / "labels.csv").write_text("path,label\na.png,x\nsub/c.png,y\n")
     with web_server(folder) as found:
         yield found
 
 
-def table_of(web: Web, file: Path, names: list[str] = NAMES) -> Path:
+def table_of(web, file, names=NAMES):
     with file.open("w", newline="") as out:
         csv.writer(out).writerows(
             [("path", "label"), *((f"{web.address}/{name}", "") for name in names)]
@@ -46,7 +46,7 @@ def table_of(web: Web, file: Path, names: list[str] = NAMES) -> Path:
     return file
 
 
-def test_a_table_of_addresses_gives_the_pixels_of_the_files(web: Web, tmp_path: Path) -> None:
+def test_a_table_of_addresses_gives_the_pixels_of_the_files(web, tmp_path):
     local = load_pixels(read_collection(tmp_path / "photos", False), SIZE, n_workers=1)
     found = read_collection(table_of(web, tmp_path / "t.csv"))
     assert found.names == tuple(NAMES)
@@ -59,7 +59,7 @@ def test_a_table_of_addresses_gives_the_pixels_of_the_files(web: Web, tmp_path: 
     }  # a second run requests the state of each image, but no image
 
 
-def test_a_remote_table_names_images_beside_it(web: Web, tmp_path: Path) -> None:
+def test_a_remote_table_names_images_beside_it(web, tmp_path):
     found = read_collection(f"{web.address}/labels.csv")
     assert (found.names, found.classes) == (("a.png", "sub/c.png"), ("x", "y"))
     labeled = read_collection(
@@ -68,7 +68,7 @@ def test_a_remote_table_names_images_beside_it(web: Web, tmp_path: Path) -> None
     assert labeled.labels.tolist() == [0, -1, 1, -1]
 
 
-def test_a_table_may_name_images_of_a_bucket_by_their_whole_addresses() -> None:
+def test_a_table_may_name_images_of_a_bucket_by_their_whole_addresses():
     find = image_finder(NAMES, Address("s3:/bucket/photos"), Address("s3:/bucket"))
     paths = ["s3://bucket/photos/sub/c.png", "a.png", "photos/b c.png"]
     assert [find(path, "t.csv") for path in paths] == ["sub/c.png", "a.png", "b c.png"]
@@ -76,7 +76,7 @@ def test_a_table_may_name_images_of_a_bucket_by_their_whole_addresses() -> None:
         find("s3://bucket/other/a.png", "t.csv")
 
 
-def test_connections_that_are_dropped_are_tried_again(web: Web, tmp_path: Path) -> None:
+def test_connections_that_are_dropped_are_tried_again(web, tmp_path):
     local = load_pixels(read_collection(tmp_path / "photos", False), SIZE, n_workers=1)
     found = read_collection(table_of(web, tmp_path / "t.csv"))
     web.asked.clear()
@@ -89,7 +89,7 @@ def test_connections_that_are_dropped_are_tried_again(web: Web, tmp_path: Path) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tar", "parquet"])
-def test_a_shard_on_the_web_is_read_in_ranges(kind: str, make_images: Make, tmp_path: Path) -> None:
+def test_a_shard_on_the_web_is_read_in_ranges(kind, make_images, tmp_path):
     folder = make_images(NAMES)
     labels = {"a.png": "x", "sub/c.png": "y"}
     (write_tars if kind == "tar" else write_parquets)(
@@ -103,9 +103,7 @@ def test_a_shard_on_the_web_is_read_in_ranges(kind: str, make_images: Make, tmp_
         np.testing.assert_array_equal(load_pixels(found, SIZE, n_workers=1)[:], expected[:])
 
 
-def test_a_row_after_a_lost_connection_is_read_anew(
-    make_images: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_after_a_lost_connection_is_read_anew(make_images, tmp_path, monkeypatch):
     names = [f"{i:02d}.png" for i in range(24)]
     folder = make_images(names)
     write_parquets(folder, {}, tmp_path / "shards", n_shards=1)
@@ -127,7 +125,7 @@ def test_a_row_after_a_lost_connection_is_read_anew(
     assert found == [(folder / name).read_bytes() for name in names] * 3
 
 
-def test_a_server_without_ranges_cannot_give_a_shard(make_images: Make, tmp_path: Path) -> None:
+def test_a_server_without_ranges_cannot_give_a_shard(make_images, tmp_path):
     write_parquets(make_images(NAMES), {}, tmp_path / "shards", n_shards=1)
     file = next((tmp_path / "shards").iterdir())
     with (
@@ -137,7 +135,7 @@ def test_a_server_without_ranges_cannot_give_a_shard(make_images: Make, tmp_path
         read_collection(f"{web.address}/{file.name}")
 
 
-def test_an_address_that_leads_somewhere_else_is_refused(web: Web, tmp_path: Path) -> None:
+def test_an_address_that_leads_somewhere_else_is_refused(web, tmp_path):
     with pytest.raises(DataError, match=r"t.csv, line 2"):
         read_collection(table_of(web, tmp_path / "t.csv", ["sub/../../x.png"]))
     (tmp_path / "t.csv").write_text(f"path,label\n{web.address}/a.png,\nb c.png,\n")
@@ -145,7 +143,7 @@ def test_an_address_that_leads_somewhere_else_is_refused(web: Web, tmp_path: Pat
         read_collection(tmp_path / "t.csv")
 
 
-def test_what_is_not_there_and_who_does_not_answer_are_told_apart(web: Web, tmp_path: Path) -> None:
+def test_what_is_not_there_and_who_does_not_answer_are_told_apart(web, tmp_path):
     with pytest.raises(DataError, match=r"t.csv"):
         read_collection(table_of(web, tmp_path / "t.csv", [*NAMES, "no.png", "none.png"]))
     with pytest.raises(DataError, match=r"http://127.0.0.1:1/x.tar"):
@@ -156,10 +154,10 @@ def test_what_is_not_there_and_who_does_not_answer_are_told_apart(web: Web, tmp_
         read_collection(f"{web.address}/sub")
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(monkeypatch):
     import fsspec
 
-    def refuse(scheme: str) -> None:
+    def refuse(scheme):
         raise ImportError(scheme)
 
     file_system.cache_clear()
