@@ -15,17 +15,6 @@ def test_affinities_are_those_of_the_definition_and_rows_that_do_not_exist_count
     assert not found[:, 7:].any()
 
 
-def test_two_groups_are_two_in_the_graph():
-    """Three nodes point right and three up; each node is linked to all nodes of its group and to no
-    other."""
-    nodes = F.normalize(torch.tensor([[9.0, 0], [9, 1], [9, 2], [0, 9], [1, 9], [2, 9]]), dim=1)
-    exists = torch.ones(6, dtype=torch.bool)
-    found = strongest(affinities(nodes, exists, 6, 2), exists, 0.0)
-    group = torch.tensor([0, 0, 0, 1, 1, 1])
-    assert torch.equal(found, group[:, None] == group[None, :])
-    assert not strongest(torch.zeros(6, 6), exists, 0.5).any()
-
-
 @pytest.mark.parametrize("quantile", [0.0, 0.31, 0.5, 0.8, 1.0])
 def test_the_limit_is_a_quantile_of_those_over_the_mean(quantile):
     found = torch.rand(7, 11, generator=torch.Generator().manual_seed(2))

@@ -113,15 +113,6 @@ def assert_same_tree(ours, theirs):
         assert np.array_equal(a.cut(len(theirs) + 1 - step), b.cut(len(theirs) + 1 - step))
 
 
-def test_four_points_on_a_line_merge_as_by_hand():
-    """0 and 1 join at 1; 5 and 7 at 2; the two pairs, with centers 0.5 and 6, at
-    sqrt(2·2·2/4)·5.5."""
-    Z = ward_linkage(np.array([[0.0], [1.0], [5.0], [7.0]]))
-    np.testing.assert_allclose(
-        Z, [[0, 1, 1, 2], [2, 3, 2, 2], [4, 5, 5.5 * np.sqrt(2), 4]], rtol=1e-15
-    )
-
-
 def test_the_tree_is_the_greedy_one(finder):
     """Trees are equal bit for bit, except that scipy rounds differently."""
     for n, d in [(2, 1), (3, 5), (20, 3), (35, 7)]:

@@ -38,14 +38,6 @@ def test_the_released_head_has_two_wide_layers_and_a_bottleneck_of_256():
     assert round(n_weights / 1e6, 2) == 6.49  # the count measured for the released code
 
 
-@pytest.mark.parametrize("kind", ["paper", "bottleneck"])
-def test_embeddings_are_unit_rows(features, kind):
-    head = Head(20, HeadSettings(kind=kind, width=32, dim=24, bottleneck=6))
-    embeddings = head(features)
-    assert embeddings.shape == (15, 24)
-    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(15))
-
-
 def test_the_output_is_a_weight_normed_layer_over_a_normed_bottleneck(bottleneck, features):
     layer = nn.utils.parametrizations.weight_norm(nn.Linear(6, 24, bias=False))
     layer.parametrizations.weight.original0.data.fill_(1)

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from shoal.encoders.head import HeadSettings
-from shoal.errors import UsageError
 from shoal.methods.hypcd import (
     HypCd,
     HypCdSettings,
@@ -162,11 +161,6 @@ def test_distances_are_those_of_the_closed_formula():
     torch.testing.assert_close(flat, 2 * torch.cdist(1e-3 * points, 1e-3 * points))
 
 
-def test_long_rows_are_clipped_and_short_ones_unchanged():
-    rows = torch.tensor([[3.0, 4], [0.3, 0.4], [0, 0]])
-    torch.testing.assert_close(clip_rows(rows, 2.0), torch.tensor([[1.2, 1.6], [0.3, 0.4], [0, 0]]))
-
-
 def test_the_origin_is_mapped_to_itself_and_norms_to_half_the_distance_from_it():
     rows = torch.tensor([[0.0, 0], [0.6, 0.8]], requires_grad=True)
     points = exp_map(rows, 0.05)
@@ -220,9 +214,3 @@ def test_recipes_hold_published_values(benchmark, ball):
     settings = load_recipe(recipe_for(benchmark, "dino-vitb16", "hypcd"), "hypcd")
     assert (settings.curvature, settings.clip, settings.distance_weight) == ball
     assert (settings.entropy_weight, settings.training.lr) == (1.0, 0.1)
-
-
-@pytest.mark.parametrize("name", ["curvature", "clip", "angle_temperature"])
-def test_a_ball_without_a_size_is_refused(name):
-    with pytest.raises(UsageError, match=name):
-        HypCdSettings(**{name: 0.0})

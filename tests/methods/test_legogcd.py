@@ -1,14 +1,12 @@
 """LegoGCD: the loss against a slow loop in float64, and which views each of its terms moves."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 
 from shoal.encoders.head import HeadSettings, unit
-from shoal.errors import UsageError
-from shoal.methods.legogcd import LegoGcd, LegoGcdSettings, view_divergence
+from shoal.methods.legogcd import LegoGcd, LegoGcdSettings
 from shoal.methods.registry import load_recipe, recipe_for
 from shoal.training.model import Batch, TaskShape
 from slow_steps import contrast, simgcd_loss, supervise
@@ -88,33 +86,6 @@ def test_the_loss_and_its_gradient_are_those_of_a_slow_loop(model, epoch):
         torch.testing.assert_close(found.grad, right.grad)
 
 
-def test_only_confident_unlabeled_views_of_known_classes_have_a_gradient_of_ler(model):
-    """Rows: confident of a known class; the same with a label; confident of a novel class; of a
-    known class, but below the threshold."""
-    cosines = torch.tensor(
-        [[0.9, 0, 0, 0, 0], [0.9, 0, 0, 0, 0], [0, 0, 0.9, 0, 0], [0.2, 0, 0, 0, 0]],
-        requires_grad=True,
-    )
-    model.local_entropy(cosines, torch.tensor([-1, 0, -1, -1])).backward()
-    assert cosines.grad.abs().sum(dim=1).gt(0).tolist() == [True, False, False, False]
-    assert cosines.grad[0, 0] < 0, "a larger output of the class lowers the entropy"
-
-
-def test_a_threshold_of_1_and_weights_of_0_leave_the_loss_of_simgcd(model):
-    cosines = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
-    batch = batch_of(cosines, unit(cosines))
-    base = super(LegoGcd, model).loss(batch)["loss"]
-    assert not torch.equal(model.loss(batch)["loss"], base)
-    model.settings = replace(SMALL, local_weight=0.0, divergence_weight=0.0)
-    assert torch.equal(model.loss(batch)["loss"], base)
-
-
-def test_views_with_the_same_prediction_do_not_diverge():
-    logits = torch.tensor([[1.0, 2, 3], [0, 0, 5]])
-    assert float(view_divergence(torch.cat([logits, logits]))) == pytest.approx(0)
-    assert float(view_divergence(torch.cat([logits, logits.flip(0)]))) > 0.1
-
-
 def test_frequencies_follow_the_mean_prediction_and_are_saved(model):
     cosines = torch.tensor([[1.0, 0, 0, 0, 0], [1.0, 0, 0, 0, 0]])
     assert model.saved_tensors()["frequencies"].tolist() == pytest.approx([0.2] * 5)
@@ -132,8 +103,3 @@ def test_recipes_hold_published_values(benchmark, entropy_weight, threshold):
     settings = load_recipe(recipe_for(benchmark, "dino-vitb16", "legogcd"), "legogcd")
     assert (settings.entropy_weight, settings.threshold) == (entropy_weight, threshold)
     assert settings.training.lr == 0.1
-
-
-def test_a_threshold_that_is_no_probability_is_refused():
-    with pytest.raises(UsageError, match="threshold"):
-        LegoGcdSettings(threshold=1.5)

@@ -123,18 +123,6 @@ def test_a_run_killed_between_two_files_resumes_from_a_complete_epoch(
     assert [file.name for file in tmp_path.glob("best-*")] == [f"best-{done}.safetensors"]
 
 
-def test_metrics_with_missing_values_are_valid_json(tmp_path):
-    checkpointer = make_checkpointer(tmp_path)
-    checkpointer.write(
-        scored(float("nan")), {"epoch": 1, "validation_accuracy": float("nan")}, is_best=True
-    )
-    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {
-        "epoch": 1,
-        "validation_accuracy": None,
-        "is_best": True,
-    }
-
-
 def test_a_new_run_removes_the_files_of_an_older_one(tmp_path):
     checkpointer = make_checkpointer(tmp_path)
     checkpointer.write(scored(0.5), {}, is_best=True)

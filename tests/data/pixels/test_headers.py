@@ -1,6 +1,5 @@
 """Files that are not images are recognized by their first bytes."""
 
-
 import numpy as np
 import pytest
 from PIL import Image
