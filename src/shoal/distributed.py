@@ -323,8 +323,3 @@ def mean_over_processes(value: Tensor) -> Tensor:
     with _explained():
         dist.all_reduce(total)
     return total / world_size()
-
-
-def any_over_processes(flags: Tensor) -> Tensor:
-    """Return flags that are set where they are set in any process, in every process."""
-    return mean_over_processes(flags.float()) > 0

@@ -2,7 +2,8 @@
 
 Settings classes are defined next to the code that uses them. A field's type decides which values
 are accepted: int, float, str, bool, Literal, tuples of these, nested dataclasses, and `X | None`.
-The class of a field with the metadata of `named_by`, and its key in YAML, depend on another field.
+If a field has the metadata `named_by` and `classes`, the value of the field `named_by` is its key
+in YAML and chooses its class: `method: cms` requires a block `cms`.
 """
 
 import dataclasses
@@ -28,14 +29,6 @@ TYPE_NAMES: dict[object, str] = {
     str: "text",
     bool: "true or false",
 }
-
-
-def named_by(other: str, classes: Callable[[], Mapping[str, type]]) -> dict[str, object]:
-    """Return the metadata of a field whose class is chosen by the field `other`.
-
-    The value of `other` is also the key in YAML: `method: cms` requires a block `cms`.
-    """
-    return {"named_by": other, "classes": classes}
 
 
 def load_settings(cls: type[Settings], file: str | os.PathLike[str]) -> Settings:
@@ -111,7 +104,7 @@ def _accepted(cls: type, plain: Mapping[str, object]) -> dict[str, tuple[str, ob
         if "named_by" in field.metadata:
             other = field.metadata["named_by"]
             key = str(plain.get(other, getattr(cls, other)))
-            hint = field.metadata["classes"]().get(key, type(None)) | None
+            hint = field.metadata["classes"].get(key, type(None)) | None
         accepted[key] = (field.name, hint)
     return accepted
 

@@ -76,7 +76,16 @@ def accuracy_curve(
     labels = as_labels(labels, tree.n_leaves, name="labels")
     known = renumber_classes(labels, min_clusters, max_clusters)  # (N,) 0 … C-1, -1 for unlabeled
     class_sizes = np.bincount(known[known != UNLABELED])
-    least, most = _range(tree, len(class_sizes), min_clusters, max_clusters)
+    n_classes = len(class_sizes)
+    if max_clusters is None:
+        max_clusters = max(default_max_clusters(n_classes), min_clusters or 0)
+    most = max(min(as_count(max_clusters, name="max_clusters"), tree.n_distinct), n_classes)
+    least = max(as_count(min_clusters or n_classes, name="min_clusters"), n_classes)
+    if least > most:
+        raise UsageError(
+            f"min_clusters: found {least}, expected at most {most}, the largest number of clusters "
+            f"that can be tried with {count(tree.n_distinct, 'distinct image')}"
+        )
     n_clusters = np.arange(least, most + 1)
     n_correct, fit = _sweep(tree, known, least, most)
     return Curve(
@@ -93,20 +102,6 @@ def accuracy_curve(
 def default_max_clusters(n_classes: int) -> int:
     """Return the largest K tried if none is given."""
     return max(DEFAULT_MAX_CLUSTERS, 10 * n_classes)
-
-
-def _range(tree: Tree, n_classes: int, least: int | None, most: int | None) -> tuple[int, int]:
-    """Return the smallest and the largest K to try."""
-    if most is None:
-        most = max(default_max_clusters(n_classes), least or 0)
-    last = max(min(as_count(most, name="max_clusters"), tree.n_distinct), n_classes)
-    first = max(as_count(least or n_classes, name="min_clusters"), n_classes)
-    if first > last:
-        raise UsageError(
-            f"min_clusters: found {first}, expected at most {last}, the largest number of clusters "
-            f"that can be tried with {count(tree.n_distinct, 'distinct image')}"
-        )
-    return first, last
 
 
 def _sweep(tree: Tree, known: Ints, least: int, most: int) -> tuple[Ints, Floats]:

@@ -100,23 +100,6 @@ def mean_shift(
     )
 
 
-def weighted_shift(
-    points: Tensor,
-    bank: Tensor,
-    neighbors: Tensor,
-    point_weight: float,
-    weights: Tensor,
-    *,
-    detach_norm: bool = False,
-) -> Tensor:
-    """Shift as `mean_shift` does, with the `point_weight` of each point and `weights` (N, k) of its
-    neighbors."""
-    total = point_weight * points  # (N, D)
-    for rank in range(neighbors.shape[1]):
-        total = total + weights[:, rank, None] * bank[neighbors[:, rank]]
-    return onto_sphere(total, points, detach_norm)
-
-
 def find_neighbors(
     points: Tensor,
     bank: Tensor,
@@ -177,7 +160,10 @@ def shift(
             )
         point_weight = 1 - settings.alpha
         weights = settings.alpha * attention(points, bank[indices])  # (N, k)
-    return weighted_shift(points, bank, indices, point_weight, weights, detach_norm=detach_norm)
+    total = point_weight * points  # (N, D)
+    for rank in range(indices.shape[1]):
+        total = total + weights[:, rank, None] * bank[indices[:, rank]]
+    return onto_sphere(total, points, detach_norm)
 
 
 def onto_sphere(moved: Tensor, before: Tensor, detach_norm: bool = False) -> Tensor:

@@ -29,7 +29,6 @@ from shoal.settings import (
     Range,
     check_ranges,
     from_dict,
-    named_by,
     read_yaml,
     to_dict,
 )
@@ -42,10 +41,6 @@ Minutes = Annotated[
 CPU_RECIPE = "cpu"
 GPU_RECIPE = "gpu"
 """The recipes of the default method for a device."""
-
-
-def _settings_classes() -> dict[str, type[MethodSettings]]:
-    return {name: method.settings for name, method in METHODS.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +82,10 @@ class DiscoverySettings:
     """The name of a method; config.yaml holds its settings under that name."""
     method_settings: MethodSettings = field(
         default=None,  # type: ignore[assignment]  # __post_init__ loads the recipe
-        metadata=named_by("method", _settings_classes),
+        metadata={
+            "named_by": "method",
+            "classes": {name: each.settings for name, each in METHODS.items()},
+        },
     )
     """Encoder, training, inference and the method's own settings; those of the recipe if not given.
     The seed, must-links and linkages in it are always those of the fields above."""
@@ -318,13 +316,10 @@ def _from_plain(plain: Any, *, where: str) -> DiscoverySettings:
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error
     settings = from_dict(DiscoverySettings, {**plain, "n_clusters": number}, where=where)
-    return settings if ends is None else _in_range(settings, *ends)
-
-
-def _in_range(settings: DiscoverySettings, low: int | None, high: int | None) -> DiscoverySettings:
-    """Return the settings with an estimate of K between `low` and `high`."""
+    if ends is None:
+        return settings
     chosen = settings.method_settings
-    inference = replace(chosen.inference, min_clusters=low, max_clusters=high)
+    inference = replace(chosen.inference, min_clusters=ends[0], max_clusters=ends[1])
     return replace(settings, method_settings=replace(chosen, inference=inference))
 
 

@@ -31,7 +31,7 @@ from shoal.clustering.ward.bounds import Margins, product_low, weight
 from shoal.clustering.ward.exact import Geometry, moved_to_front
 from shoal.clustering.ward.lists import Decision, Lists, settle
 from shoal.clustering.workers import Scratch, Workers, matmul_precision
-from shoal.distributed import any_over_processes, gather_rows, rank, world_size
+from shoal.distributed import gather_rows, mean_over_processes, rank, world_size
 
 WIDTH = {"cpu": 1 << 14, "cuda": 1 << 17}
 """Largest number of columns of a block; on the CPU their points fit into the cache."""
@@ -172,7 +172,7 @@ class Clusters:
             return left
         is_left = torch.zeros_like(self.is_live)
         is_left[left] = True
-        return rows[any_over_processes(is_left[rows])]
+        return rows[mean_over_processes(is_left[rows].float()) > 0]
 
     def _scan(self, rows: Tensor) -> None:
         """Find the lists and nearest clusters of `rows`; several processes share many products."""

@@ -9,16 +9,3 @@ from shoal.data.benchmarks.published_facts import (
     get_facts,
     load_split,
 )
-
-__all__ = [
-    "BENCHMARKS",
-    "Benchmark",
-    "BenchmarkFacts",
-    "ClassSplit",
-    "Part",
-    "Verification",
-    "get_facts",
-    "load_split",
-    "read_benchmark",
-    "verify",
-]

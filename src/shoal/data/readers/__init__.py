@@ -8,11 +8,3 @@ from shoal.data.readers.embeddings import (
     read_labels,
 )
 from shoal.data.readers.layouts import read_collection
-
-__all__ = [
-    "Embeddings",
-    "label_embeddings",
-    "read_collection",
-    "read_embeddings",
-    "read_labels",
-]
