@@ -206,9 +206,9 @@ class Collection:
             counts += f", {n_unreadable:,} unreadable"
         return counts
 
-    def describe(self, *, n_unreadable: int = 0) -> str:
+    def describe(self) -> str:
         """Return counts, the layout, then one line per note."""
-        lines = [self.count(n_unreadable=n_unreadable), f"read as {shown(self.layout)}"]
+        lines = [self.count(), f"read as {shown(self.layout)}"]
         lines += [f"note: {shown(note)}" for note in self.notes]
         return "\n".join(lines)
 

@@ -112,11 +112,6 @@ class Pixels:
         """(N, size, size, 3)."""
         return (len(self), self.size, self.size, 3)
 
-    @property
-    def dtype(self) -> np.dtype[np.uint8]:
-        """uint8."""
-        return self.store.dtype
-
     @cached_property
     def checksum(self) -> str:
         """A checksum of all pixels, which are read once."""
@@ -388,9 +383,7 @@ def _assemble(
     return Pixels(store, np.array(rows)[index], tuple(names[i] for i in index), index, skipped)
 
 
-def check_headers(
-    collection: Collection, size: int = 256, *, cache: Location | None = None
-) -> tuple[Skipped, ...]:
+def check_headers(collection: Collection, size: int) -> tuple[Skipped, ...]:
     """Return the files that are missing, empty or of unknown format, by their first bytes.
 
     Unchanged files that were decoded before at this size are not opened. Truncated and too large
@@ -400,7 +393,7 @@ def check_headers(
     if collection.root is None:
         return ()
     root = collection.root
-    known = Store.read(store_folder(cache_folder(cache), root, size), size).rows
+    known = Store.read(store_folder(cache_folder(), root, size), size).rows
 
     def check(name: str) -> Skipped | None:
         path = f"{root}/{name}"
