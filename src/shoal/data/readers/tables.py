@@ -70,7 +70,10 @@ def read_table(file: Location) -> Table:
         )
     table = read(path)
     if not len(table):
-        raise DataError(f"{path}: no rows; expected a header, and a row per image")
+        raise DataError(
+            f"{path}: no rows; expected a header, and a row per image (in an xlsx file, on its "
+            "first sheet)"
+        )
     return table
 
 
