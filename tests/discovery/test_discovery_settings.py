@@ -86,6 +86,7 @@ def test_result_better_holds_out_categories_despite_protocol_or_config(
     [
         ({"recipe": "cub", "config": "x.yaml"}, "found both"),
         ({"n_cluster": 3}, "unknown argument 'n_cluster'; did you mean 'n_clusters'"),
+        ({"label": "labels.csv"}, "unknown argument 'label'; did you mean 'labels'"),
         ({"cms": 3}, "unknown argument 'cms'"),
         ({"validation_share": 1.0}, "validation_share: found 1.0"),
         ({"pixel_size": 2}, "pixel_size: found 2, expected 8 to 4,096$"),
