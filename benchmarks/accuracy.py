@@ -15,9 +15,10 @@ known classes and the labeled images; all other labels are used only for scoring
 
 --method legogcd trains another method than CMS; the trained result of one with a classifier is its
 predictions. --classes 10 samples ten classes for each seed, --recipe cpu trains as on a CPU, and
---train trains even if held-out labels cannot show that it helps. Several --workers share a GPU,
-each taking the next collection and seed; after --budget seconds none is started. Every finished row
-is written to --out immediately.
+--train trains even if held-out labels cannot show that it helps, --to-end also where training would
+be stopped because it is worse than the frozen result. --set changes a setting, as in `shoal
+discover`. Several --workers share a GPU, each taking the next collection and seed; after --budget
+seconds none is started. Every finished row is written to --out immediately.
 """
 
 import argparse
@@ -46,8 +47,10 @@ from shoal.device import choose_device
 from shoal.discovery.discovery_job import discover_images
 from shoal.discovery.discovery_settings import CPU_RECIPE, GPU_RECIPE, choose_settings
 from shoal.discovery.reporter import SILENT
+from shoal.discovery.trained import evaluation as early_stopping
 from shoal.discovery.trained.evaluation import Choice, Evaluation
 from shoal.methods.registry import DEFAULT_METHOD
+from shoal.methods.setting_changes import read_changes
 from shoal.runs import Run
 
 
@@ -113,7 +116,10 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
         recipe=recipe,
         method=arguments.method,
         train=arguments.train,
+        changes=read_changes(arguments.set),
     )
+    if arguments.to_end:
+        early_stopping.EVALUATE_AFTER = ()  # type: ignore[assignment]
     trained_embeddings: list[torch.Tensor] = []  # of each evaluation
     compare = Evaluation.compare
 
@@ -219,6 +225,8 @@ def main() -> None:
     parser.add_argument("--method", default=DEFAULT_METHOD)
     parser.add_argument("--recipe", help="by default that of the device, if the method has one")
     parser.add_argument("--train", action="store_true", default=None, help="in any case")
+    parser.add_argument("--to-end", action="store_true", help="without early stopping")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
     parser.add_argument("--device")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--budget", type=float, default=float("inf"))
