@@ -161,7 +161,7 @@ def run(source: Path, folder: Path, device: str, options: list[str]) -> list[Sta
 def render(stages: list[Stage], title: str) -> list[str]:
     """Return the rows of a table, a stage each, the sum last."""
     longest = max(stage.wall_s for stage in stages)
-    rows = [f"| {title} | seconds | CPU seconds | peak MB | |", "|---|---|---|---|---|"]
+    rows = [f"| {title} | seconds | CPU seconds | peak MiB | |", "|---|---|---|---|---|"]
     for stage in stages:
         bar = "█" * round(WIDTH * stage.wall_s / longest)
         costs = f"{stage.wall_s:.1f} | {stage.cpu_s:.1f} | {stage.peak_mb:.0f}"
