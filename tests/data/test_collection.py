@@ -48,7 +48,7 @@ def test_labels_cannot_be_changed_behind_its_back() -> None:
     [
         ([0] * 5 + [-1] * 5, "labeled images of at least 2 categories .found 1"),
         ([-1] * 10, "none labeled.*at least 2 categories .found 0"),
-        ([0, 1] * 5, "0 unlabeled: .* and unlabeled images"),
+        ([0, 1] * 5, "0 unlabeled, read as .* and unlabeled images"),
         ([0, 1, -1], "3 images, .* at least 10 images"),
     ],
 )

@@ -257,8 +257,8 @@ def check_for_discovery(collection: Collection) -> None:
     is_all_labeled = collection.n_labeled == len(collection)
     if len(collection) < MIN_IMAGES or n_known < MIN_KNOWN_CLASSES or is_all_labeled:
         raise DataError(
-            f"{collection.count()}: discovery needs at least {MIN_IMAGES} images, labeled images "
-            f"of at least {MIN_KNOWN_CLASSES} categories (found {n_known}), and unlabeled images; "
-            "add or label images, check which column or folders hold the labels, or give the "
-            "number of categories with --n-clusters"
+            f"{collection.count()}, read as {collection.layout}: discovery needs at least "
+            f"{MIN_IMAGES} images, labeled images of at least {MIN_KNOWN_CLASSES} categories "
+            f"(found {n_known}), and unlabeled images; add or label images, check which column or "
+            "folders hold the labels, or give the number of categories with --n-clusters"
         )
