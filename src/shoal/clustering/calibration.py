@@ -301,8 +301,8 @@ class _Fitter:
 
     def _class_share(self, held_out: Ints, labels_per_row: Floats, label_rate: float) -> Floats:
         """Return, for each held-out image, the estimated share (M,) of its category that is of its
-        class: the labels of that class in the category, divided by the label rate and by the size
-        of the category, each without the image itself."""
+        class: the labels of that class in the category over the label rate times the size of the
+        category, both counts without the image itself."""
         counts = np.zeros((len(self.is_known), int(self.labels.max()) + 1))
         rows = np.flatnonzero(labels_per_row)
         np.add.at(counts, (self.categories[rows], self.labels[rows]), labels_per_row[rows])

@@ -5,9 +5,9 @@ The similarity of two rows (`sums.py`) has the same bits on every device. A matr
 so it is only used to rule out rows, with a bound on its rounding error. With the query q rounded to
 p, the bank row b rounded to r, and the product of p and r summed in any order (`ward/bounds.py`),
 
-    |product - q·b| <= eps = γ·|p|·|r| + |q - p|·|b| + |p|·|b - r| + γ_D(float64)·|q|·|b|
+    |product - q·b| <= eps = γ·|p|·|r| + |q - p|·|b| + |p|·|b - r| + γ(float64)·|q|·|b|
 
-with γ_D(u) = D·u / (1 - D·u). A bank row whose product is more than 2·eps below the k-th largest
+with γ from `Precision.gamma`. A bank row whose product is more than 2·eps below the k-th largest
 cannot be among the k nearest. The few others are compared by their similarities; ties go to the
 lowest index. Products are computed in bfloat16 on a CPU with AMX, else in float32. Queries with too
 many candidates, such as near-duplicates, are searched again in the next precision, finally in
@@ -54,7 +54,7 @@ BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 
 @dataclass(frozen=True)
 class Neighbors(Rows):
-    """The k nearest bank rows of each query, nearest first, ties to the lowest index.
+    """The k nearest bank rows of each query, nearest first, then by index.
 
     With `exact=True` no bank row outside a list is more similar than the last one in it. For unit
     rows, similarities differ from the inner products in real numbers by at most
@@ -124,7 +124,7 @@ def _nearest(queries: Tensor, bank: Tensor, exclude: Tensor, k: int, step: int) 
     if n_products > MANY_PRODUCTS and len(bank) >= SMALL_BANK and multiplies_bfloat16(bank.device):
         banks[BFLOAT16] = _rounded(bank, BFLOAT16)
     banks[FLOAT32] = _rounded(bank, FLOAT32)
-    # Reuse buffers: on a CPU, allocating new pages for each block takes a tenth of the time.
+    # Reuse buffers: on a CPU, allocating new pages for each block costs 10 % of the time.
     scratch = Scratch(bank.device)
     left = [indices.new_empty(0)]
 
@@ -147,7 +147,7 @@ def _nearest(queries: Tensor, bank: Tensor, exclude: Tensor, k: int, step: int) 
         left.append(unresolved)
     last = torch.cat(left)
     if len(last):
-        # Of equal rows, only the first k + 1 can be neighbors. Otherwise all of, say, a thousand
+        # Of equal rows, only the first k + 1 can be neighbors. Without this, all of a thousand
         # blank images would be candidates for each of them.
         is_copy = earlier_copies(equal_rows(bank)[1]) > k  # (N,)
         banks[FLOAT64] = _rounded(bank, FLOAT64)
@@ -169,7 +169,7 @@ def _search(
     """Return neighbors by products of one precision with the `rounded` bank, and whether each query
     (R,) may have more candidates than were compared; in float64, all are compared.
 
-    Rows that are a copy (N,) of enough others are left out.
+    Bank rows marked in `is_copy` (N,) are left out.
     """
     n = len(bank)
     rounded_queries = _rounded(queries, precision)

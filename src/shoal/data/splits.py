@@ -42,7 +42,7 @@ def known_novel_split(
     """
     truth = np.asarray(true_labels)  # (N,) any dtype
     assert 0 < labeled_share < 1
-    assert np.isin(known_classes, truth).all(), "known classes that occur"
+    assert np.isin(known_classes, truth).all(), "a known class does not occur"
     candidates = np.flatnonzero(np.isin(truth, known_classes))
     # The published splits were sampled with numpy's legacy generator.
     legacy = np.random.RandomState(seed)

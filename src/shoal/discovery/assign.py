@@ -309,9 +309,10 @@ class Assigner:
             names = [name_of.get(str(absolute(path)), "") for path in paths]
             absent = [f"path {i}: {path}" for i, path in enumerate(paths) if not names[i]]
             if absent:
+                listed = count(len(paths), "listed image")
                 raise DataError(
-                    f"{len(absent):,} of {count(len(paths), 'listed image')} are missing or not a "
-                    f"file ({first_few(absent, separator='; ')})"
+                    f"missing or not a file: {len(absent):,} of {listed} "
+                    f"({first_few(absent, separator='; ')})"
                 )
         try:
             rows, skipped = self.assign_images(collection)

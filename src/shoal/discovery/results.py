@@ -46,7 +46,7 @@ UNCHECKED = (
 
 
 def write_result(run: Run, result: Result, settings: DiscoverySettings) -> None:
-    """Write the tables and arrays of a run and, of a trained result, networks and metrics."""
+    """Write a run's tables and arrays and, for a trained result, networks and metrics."""
     write_categories(run, result, settings.shift)
     if result.trained_in is None:
         return
@@ -61,8 +61,8 @@ def write_result(run: Run, result: Result, settings: DiscoverySettings) -> None:
 
 
 def classifier_categories(result: Result, predicted: Ints) -> list[int]:
-    """Return for each output of the model's classifier, of which `predicted` (N,) has one per
-    image, the category id of most of its images; -1 for an output without any."""
+    """Return, for each output of the classifier, the category id of most images that `predicted`
+    (N,) assigns to it; -1 if there are none."""
     is_free = result.labels == UNLABELED
     # A label may override a prediction, so labeled images count only if there are no others.
     counts = is_free | ~np.isin(predicted, predicted[is_free])
@@ -270,7 +270,7 @@ def frozen_result(
 def cluster_frozen(
     frozen: Representation, labels: Ints, settings: DiscoverySettings, n_clusters: int | None = None
 ) -> Discovery:
-    """Cluster frozen embeddings by Algorithm 1 of CMS, whichever method trains later."""
+    """Cluster frozen embeddings, by Algorithm 1 of CMS if the method trains."""
     if not get_method(settings.method).trains:
         return cluster(frozen, labels, settings, n_clusters)
     return shift_and_cut(

@@ -43,8 +43,8 @@ class Architecture:
     of modules."""
 
     is_class_token: bool = False
-    """Whether the feature is the class token, else the model's pooled output. The finish must give
-    it; `split_model` checks this."""
+    """If true, the feature is the class token, else the pooled output. The finish must compute it;
+    `split_model` checks this."""
     stem: tuple[str, ...] = ("embeddings",)
     finish: tuple[str, ...] = ()
     context: Callable[["PreTrainedModel"], nn.Module] | None = None

@@ -32,8 +32,8 @@ KMEANS_STEPS = 20
 next."""
 
 SMOOTHING = 10
-"""Added to the size of a cluster in its temperature, so that small clusters do not get a large
-one."""
+"""Added to the size of a cluster in the formula of its temperature, so that small clusters do not
+get a high one."""
 
 
 @dataclass(frozen=True, kw_only=True)

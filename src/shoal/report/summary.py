@@ -134,7 +134,7 @@ def describe_confidence(run: ReviewedRun) -> str:
     n_novel = round(sum(calibration["novel"]["n_images"]))
     source = ""
     if calibration.get("is_from_frozen"):
-        source = " of the frozen result, because too few labels were held out from training"
+        source = " of the frozen result (too few were held out from training)"
     few = ""
     if min(n_known, n_novel) < FEW_LABELS:
         few = " With so few labels the calibration is uncertain."

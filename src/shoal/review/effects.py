@@ -1,9 +1,8 @@
 """Compute the change that an action makes, or raise if it is impossible; the state is not modified.
 
 An action is refused if somebody else changed one of its images or categories after `base`, the last
-action that its author had seen. An action can be undone, and its undo redone, only if everything
-that it changed still has the values that it set.
-"""
+action that its author had seen. An action can be undone or redone only if the values concerned are
+still as it, or its undo, left them."""
 
 import re
 from collections import Counter
@@ -145,7 +144,7 @@ def _mark_distinct(state: State, action: Action) -> Change:
     pair = (different[0], different[1])
     names = " and ".join(state.existing(category).name for category in pair)
     if pair in state.distinct:
-        raise UsageError(f"{names}: already marked as distinct")
+        raise UsageError(f"{names}: already marked as different")
     return Change(distinct={pair: True})
 
 

@@ -323,7 +323,7 @@ class Replay:
         self._commit_group("reject", target, rows[self._is_inside(rows, target)])
 
     def _refuse(self, action: Action) -> None:
-        """Refuse images for the matching category; reject them if this run put them there."""
+        """Rule out the matching category for images; reject those that this run put in it."""
         target = self._match(action.category)
         is_inside = self.state.category[action.rows] == target
         is_found = np.array([row not in self.placed for row in action.rows.tolist()], dtype=bool)

@@ -114,12 +114,11 @@ PARTS = (
     "held_out.csv",
     "compare.html",
     SNAPSHOTS,
-    "events.out.tfevents.*",  # for TensorBoard
 )
-"""Patterns of the files of a run; `force` removes only these."""
+"""Patterns of the files of a run; `force` keeps unknown files."""
 
-LEFTOVERS = (".*.tmp", "tokens.npy.*", "views.npy.*")
-"""Leftovers of a killed run: incomplete files, and tokens of the trunk."""
+LEFTOVERS = ".*.tmp"
+"""Incomplete files of a killed run."""
 
 TRIALS = "trial-*"
 """Folders of the training runs of a comparison; removed at the end."""
@@ -281,7 +280,7 @@ class Run:
         if force:
             run._clear()
         run.unlink_inside()
-        for file in run._matching(LEFTOVERS):
+        for file in run._matching((LEFTOVERS,)):
             file.unlink(missing_ok=True)
         make_folder(run.path)
         return run
@@ -356,7 +355,7 @@ class Run:
         self._drop_trials()
 
     def unlink_inside(self) -> None:
-        """Remove symbolic links at the names of nested runs, without touching their targets."""
+        """Remove symbolic links named like nested runs, without touching their targets."""
         for path in self._matching((*RESULTS, COMPARED, TRIALS)):
             if path.is_symlink():
                 path.unlink()
@@ -375,7 +374,7 @@ class Run:
 
     def _has_other_files(self) -> bool:
         """Return whether the folder has files other than leftovers of a killed run."""
-        return bool({*self.path.iterdir()} - self._matching((*LEFTOVERS, *REVIEW_FILES, LOCK)))
+        return bool({*self.path.iterdir()} - self._matching((LEFTOVERS, *REVIEW_FILES, LOCK)))
 
     def _clear(self) -> None:
         """Remove the files of a run and of its nested runs, and nothing else."""
@@ -383,7 +382,7 @@ class Run:
         if self.has("provenance.json"):
             # If the process is killed now, the folder is an unfinished run.
             self.write_json("provenance", {"finished": None})
-        for file in self._matching((*PARTS, *LEFTOVERS)):
+        for file in self._matching((*PARTS, LEFTOVERS)):
             if file.name != "provenance.json":
                 file.unlink(missing_ok=True)
         self._drop_trials()

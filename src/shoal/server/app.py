@@ -35,7 +35,7 @@ from shoal.server.search import Search
 from shoal.text import shown
 
 WAIT_S = 20.0
-"""Seconds that a request for changes is held open."""
+"""Seconds to hold a request for changes open."""
 
 POLL_S = 0.2
 """Seconds between two checks of the log, to which another process may have added."""
@@ -47,7 +47,7 @@ MAX_ROWS = 256
 """Maximum number of images per request."""
 
 Query = Callable[[QueryParams], object]
-"""Answers a request of the page for data: maps the parameters of its URL to JSON."""
+"""Answers a data request from the page: maps the parameters of its URL to JSON."""
 
 MAX_WINDOW = 40
 """Maximum number of characters in the random id of an open page."""

@@ -27,7 +27,7 @@ OnEpoch = Callable[[Plain], None]
 
 
 class StopTraining(Exception):
-    """Stop was requested; `train` raises it only if no epoch is finished."""
+    """A stop was requested; `train` raises it only if no epoch is finished."""
 
 
 EarlyStopping = Any
