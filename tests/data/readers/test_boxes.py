@@ -137,6 +137,11 @@ def test_boxes_are_widened_and_clipped(root: Path) -> None:
     assert read(root, frame).names == (A, "c.png#xywh=0,45,25,5")
     wider = read(root, frame, margin=0.1)
     assert wider.names == ("a.png#xywh=7,19,36,12", "c.png#xywh=0,44,28,6")
+    huge = frame.assign(x=1e308, width=[1e308, 3])
+    with pytest.raises(DataError, match="2 boxes skipped"):
+        read(root, huge)
+    everything = ("a.png#xywh=0,0,100,50", "c.png#xywh=0,0,100,50")
+    assert read(root, frame, margin=1e308).names == everything
 
 
 def test_boxes_that_cannot_be_cut_are_skipped_by_line(root: Path) -> None:

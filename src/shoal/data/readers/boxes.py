@@ -198,11 +198,10 @@ def _clip(box: FoundBox, size: tuple[int, int] | Unreadable, margin: float) -> B
         raise Unreadable(f"the image, turned upright, has the size {size}, not {box.image_size}")
     edges = []
     for start, length, limit in zip(box.sides[:2], box.sides[2:], size, strict=True):
-        if box.is_relative:
-            start *= limit
-            length *= limit
-        first = min(max(round(start - margin * length), 0), limit)
-        last = min(max(round(start + (1 + margin) * length), 0), limit)
+        scale = limit if box.is_relative else 1
+        # Clipped before rounding, because the ends of a huge box may be infinite.
+        first = round(min(max((start - margin * length) * scale, 0), limit))
+        last = round(min(max((start + (1 + margin) * length) * scale, 0), limit))
         if length <= 0 or first == last:
             raise Unreadable("the box is empty, outside the image, or smaller than a pixel")
         edges.append((first, last - first))
