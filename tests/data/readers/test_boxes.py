@@ -112,6 +112,7 @@ def test_boxes_below_the_confidence_are_left_out(root: Path, tmp_path: Path) -> 
     found = read(root, file)
     assert found.names == (A, B)
     assert any(note.endswith(": 1 animal, 1 person") for note in found.notes)
+    assert "1 box with a confidence below 0.2: left out" in found.notes
     assert read(root, file, min_confidence=0.1).names == (A, unsure, B)
     assert read(root, file, min_confidence=0.95).names == (B,)
     metadata = {"typical_detection_threshold": 0.1}
@@ -234,7 +235,7 @@ def test_a_box_with_two_labels_is_refused_and_a_repeated_one_counted(
             json.dumps(coco(annotations=[{"image_id": 7, "bbox": [0, 0, 1, "x"]}])),
             "annotation 0",
         ),
-        ("b.csv", "path,x,y,width\na.png,1,1,1\n", "b.csv"),
+        ("b.csv", "path,x,y,width\na.png,1,1,1\n", "height; add or rename it"),
         ("b.csv", "path,x,y,width,height\na.png,1,1,1,\n", "b.csv, line 2"),
         ("b.csv", "path,x,y,width,height\na.png,1,1,1,nan\n", "b.csv, line 2"),
         ("b.csv", "path,x,y,width,height\ngone.png,1,1,9,9\n", "b.csv, line 2"),

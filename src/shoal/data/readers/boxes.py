@@ -252,7 +252,11 @@ def _read_source(options: BoxOptions, listing: Listing) -> list[FoundBox]:
         boxes = _read_columns(read_table(source))
     if options.min_confidence is not None and all(box.confidence is None for box in boxes):
         raise UsageError("min_confidence: the boxes have no confidence; leave it out")
-    return [box for box in boxes if box.confidence is None or box.confidence >= least]
+    kept = [box for box in boxes if box.confidence is None or box.confidence >= least]
+    if len(kept) < len(boxes):
+        n_unsure = count(len(boxes) - len(kept), "box")
+        listing.notes.append(f"{n_unsure} with a confidence below {least:g}: left out")
+    return kept
 
 
 def _read_columns(table: Table) -> list[FoundBox]:

@@ -104,9 +104,12 @@ def require_column(table: Table, accepted: Sequence[str], chosen: str | None, wh
     """Return the same as `pick_column`, but raise an error if there is no such column."""
     column = pick_column(table.columns, accepted, chosen, table.where)
     if column is None:
+        remedy = "add or rename it"
+        if len(accepted) > 1:
+            remedy = f"rename it, or name it with --{what}-column"
         raise DataError(
             f"{table.where}: no {what} column; found {_listed(table.columns)}, expected one of "
-            f"{', '.join(accepted)}; rename it, or name it with --{what}-column"
+            f"{', '.join(accepted)}; {remedy}"
         )
     return column
 
