@@ -95,7 +95,7 @@ def from_dict(cls: type[Settings], plain: object, *, where: str = "settings") ->
         raise UsageError(f"{where}: {error}") from error
 
 
-def _accepted(cls: type, plain: Mapping[str, object]) -> dict[str, tuple[str, object]]:
+def _accepted(cls: type, plain: Mapping[str, Any]) -> dict[str, tuple[str, object]]:
     """Return the field name and the type for each key that YAML may contain."""
     accepted = {}
     for field in dataclasses.fields(cls):

@@ -17,9 +17,8 @@ hold out counts twice).
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.optimize import isotonic_regression
@@ -114,7 +113,7 @@ class Calibration:
         return {"is_calibrated": self.label_rate is not None, **nan_to_null(asdict(self))}
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> "Calibration":
+    def from_dict(cls, plain: Plain) -> "Calibration":
         """Return the calibration that `to_dict` wrote."""
         curves = {}
         for name in CURVES:

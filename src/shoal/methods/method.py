@@ -6,7 +6,7 @@ clustering. The `Method` at the end of the module combines them.
 Shapes: N images, D columns of an embedding, M images that were not trained on.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -19,7 +19,7 @@ from shoal.clustering.inference import InferenceSettings, infer
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import embed
 from shoal.methods.clusters import Discovery, Representation
-from shoal.settings import check_ranges
+from shoal.settings import Plain, check_ranges
 from shoal.training.loop import train
 from shoal.training.model import Model, TaskShape, shape_of
 from shoal.training.task import Task
@@ -85,7 +85,7 @@ class Method:
     """Function that clusters embeddings (M, D) of images that were not trained on, given a
     `Representation`, these embeddings, the labels (N,) and validation rows of the task, settings
     and K; None: `nearest_clusters`."""
-    protocols: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    protocols: dict[str, Plain] = field(default_factory=dict)
     """For each protocol of `protocols.py`, values of this method's settings by dotted name."""
 
     @property

@@ -4,7 +4,7 @@ A name without a method in front applies to every method that has the setting, a
 with a method in front, it applies to that method alone.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 
 import yaml
@@ -52,9 +52,7 @@ def has_setting(method: str, name: str) -> bool:
     return name.removeprefix(f"{method}.") in _setting_names(method)
 
 
-def change_settings(
-    settings: S, method: str, changes: Mapping[str, object], *, where: str = "settings"
-) -> S:
+def change_settings(settings: S, method: str, changes: Plain, *, where: str = "settings") -> S:
     """Return the settings of a method with other values, by dotted name.
 
     Settings that only other methods have are ignored; names that no method has, and those with this
@@ -92,7 +90,7 @@ def _setting_names(method: str) -> frozenset[str]:
     return frozenset(_dotted(to_dict(get_method(method).settings())))
 
 
-def _dotted(plain: Mapping[str, object]) -> Iterator[str]:
+def _dotted(plain: Plain) -> Iterator[str]:
     for name, value in plain.items():
         if isinstance(value, dict):
             yield from (f"{name}.{inner}" for inner in _dotted(value))

@@ -131,3 +131,8 @@ class LoadedDataset:
             n_classes=benchmark.n_clusters,
             benchmark=benchmark,
         )
+
+
+def check_dataset(dataset: str, root: Path | str, part: Part) -> None:
+    """Refuse a part of a dataset with missing images; no image is decoded."""
+    read_benchmark(dataset, root, part=part)

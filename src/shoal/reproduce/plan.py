@@ -20,7 +20,7 @@ from shoal.methods.protocols import follow_protocol
 from shoal.methods.registry import METHODS, get_method, load_recipe, recipe_for, with_encoder
 from shoal.methods.setting_changes import change_settings, has_setting, plain_name
 from shoal.reproduce.experiments import Experiment, KSource, Setup, TableRow
-from shoal.settings import to_dict
+from shoal.settings import Plain, to_dict
 
 PROTOCOLS = {
     "paper": "snapshot, K and number of shifts are chosen by the labels of labeled images",
@@ -53,7 +53,7 @@ class ReproduceOptions:
     encoder: str | None = None
     """None: the paper's encoder for each table."""
     input_size: int | None = None
-    changes: Mapping[str, object] = field(default_factory=dict)
+    changes: Plain = field(default_factory=dict)
     """Settings for every row, by dotted name; with a method's name in front, as in
     'cms.loss.temperature', for that method alone. The changes of a row are applied after them."""
     protocol: str = "paper"
@@ -245,5 +245,5 @@ def make_cell(
     )
 
 
-def _digest(content: Mapping[str, object]) -> str:
+def _digest(content: Plain) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]

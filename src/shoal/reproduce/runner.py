@@ -12,7 +12,6 @@ import torch
 
 from shoal.arrays import UNLABELED
 from shoal.clustering.matching import gcd_accuracy
-from shoal.data.benchmarks import read_benchmark
 from shoal.distributed import ProcessLost, barrier, in_lockstep, is_main
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import check_directions, is_out_of_memory
@@ -23,7 +22,7 @@ from shoal.methods.cms import learned_attention
 from shoal.methods.registry import get_method
 from shoal.reproduce.cell_results import Result, describe, read_result, recall
 from shoal.reproduce.experiments import FIXED_SHIFTS
-from shoal.reproduce.loaded_dataset import LoadedDataset
+from shoal.reproduce.loaded_dataset import LoadedDataset, check_dataset
 from shoal.reproduce.plan import Cell
 from shoal.training.checkpoint import is_finished
 from shoal.training.task import Task
@@ -74,7 +73,7 @@ class Runner:
         """Read all lists of images and load every encoder, to fail early if one is missing."""
         parts = {(cell.dataset, part) for cell in cells for part in cell.parts}
         for dataset, part in sorted(parts):
-            read_benchmark(dataset, self.roots[dataset], part=part)
+            check_dataset(dataset, self.roots[dataset], part)
         encoders = {
             (
                 cell.settings.encoder,

@@ -41,7 +41,7 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -312,7 +312,7 @@ class Run:
         with contextlib.suppress(OSError):  # not empty
             self.path.rmdir()
 
-    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+    def write_json(self, name: str, content: Plain) -> None:
         """Write `<name>.json`."""
         write_text(
             self.path / f"{name}.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n"

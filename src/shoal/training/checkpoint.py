@@ -18,7 +18,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -52,7 +51,7 @@ SAVE_EVERY_S = 20.0
 """Seconds between larger checkpoints; a killed run loses at most this much work."""
 
 
-def write_checkpoint(file: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+def write_checkpoint(file: Path, tensors: Mapping[str, Tensor], about: Plain) -> None:
     """Write named tensors and JSON to one file, atomically."""
     stored = {name: value.detach().contiguous() for name, value in tensors.items()}
     with atomic_file(file) as out:
@@ -115,7 +114,7 @@ class Checkpointer:
         folder: Path | None,
         model: Model,
         optimizer: Sgd,
-        identity: Mapping[str, object],
+        identity: Plain,
         *,
         resume: bool = False,
     ) -> None:
@@ -177,7 +176,7 @@ class Checkpointer:
     def write(
         self,
         validation: Validation,
-        row: Mapping[str, Any],
+        row: Plain,
         *,
         is_best: bool,
         is_last: bool = False,

@@ -9,9 +9,7 @@ an embedding.
 """
 
 import math
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -129,7 +127,7 @@ class Trainer:
             return step
         return self._recorded
 
-    def _check_finite(self, row: Mapping[str, Any]) -> None:
+    def _check_finite(self, row: Plain) -> None:
         """Raise Diverged if a loss or gradient of the epoch, or a weight after it, is infinite or
         NaN."""
         weights = torch.stack([value.isfinite().all() for value in self.parameters])

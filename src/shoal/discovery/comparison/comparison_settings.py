@@ -10,6 +10,7 @@ from shoal.errors import UsageError
 from shoal.methods.registry import DEFAULT_METHOD, get_method
 from shoal.methods.setting_changes import describe_unknown_setting, has_setting, plain_name
 from shoal.runs import RESULTS
+from shoal.settings import Plain
 
 FROZEN = RESULTS[0]
 """The name of the row without training."""
@@ -109,9 +110,7 @@ def read_methods(methods: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(methods)
 
 
-def _choose(
-    method: str, epochs: int | None, changes: Mapping[str, Any], shared: Mapping[str, Any]
-) -> DiscoverySettings:
+def _choose(method: str, epochs: int | None, changes: Plain, shared: Plain) -> DiscoverySettings:
     if not get_method(method).trains:
         epochs = None
     changes = {name: value for name, value in changes.items() if is_for(method, name)}
