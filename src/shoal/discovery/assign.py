@@ -309,9 +309,9 @@ class Assigner:
             names = [name_of.get(str(absolute(path)), "") for path in paths]
             absent = [f"path {i}: {path}" for i, path in enumerate(paths) if not names[i]]
             if absent:
-                listed = count(len(paths), "listed image")
+                n_listed = count(len(paths), "listed image")
                 raise DataError(
-                    f"missing or not a file: {len(absent):,} of {listed} "
+                    f"missing or not a file: {len(absent):,} of {n_listed} "
                     f"({first_few(absent, separator='; ')})"
                 )
         try:

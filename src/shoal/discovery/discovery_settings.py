@@ -234,10 +234,10 @@ def choose_settings(
         raise UsageError(
             "recipe and config: found both, expected one; a config already holds what a recipe sets"
         )
-    arguments = ("images", "labels", "review", *DiscoverArguments.__annotations__)
+    accepted = ("images", "labels", "review", *DiscoverArguments.__annotations__)
     for name in values.keys() - FIELDS:
         raise UsageError(
-            f"unknown argument {name!r}{did_you_mean(name, arguments)}; "
+            f"unknown argument {name!r}{did_you_mean(name, accepted)}; "
             "any other setting is given as changes={'training.lr': 0.1}"
         )
     kept: Plain = {}
