@@ -33,8 +33,8 @@ def say_when_asked():
     print("asked", flush=True)
 
 @contextmanager
-def hold(what, unit=""):
-    with show(what, unit) as progress:
+def hold(what, *more):
+    with show(what, *more) as progress:
         def tell(done, total):
             progress(done, total)
             if what == stage and done >= at and not held:
