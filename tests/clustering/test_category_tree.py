@@ -74,7 +74,8 @@ def test_newick_has_every_name_and_the_height_of_the_root_above_each(means):
                 lengths[leaf] = lengths.get(leaf, 0.0) + length
             open_nodes[-1] += leaves
     assert sorted(lengths) == NAMES
-    assert np.allclose(list(lengths.values()), tree.heights[-1], atol=0.01)
+    assert np.allclose(list(lengths.values()), tree.heights[-1], rtol=0, atol=1e-6)
+    assert np.ptp(list(lengths.values())) < 1e-12
 
 
 def test_one_category_and_one_without_direction():

@@ -27,7 +27,7 @@ class CategoryTree:
     >>> embeddings = np.array([[1, 0], [1, 0.1], [0, 1]])
     >>> tree = CategoryTree.of_members(["oak", "pine", "crab"], [[0], [1], [2]], embeddings)
     >>> tree.newick()
-    "('crab':0.95,('oak':0.00496,'pine':0.00496)'node-1':0.945)'node-2';"
+    "('crab':0.950248,('oak':0.004963,'pine':0.004963)'node-1':0.945285)'node-2';"
     """
 
     linkage: Floats
@@ -73,14 +73,18 @@ class CategoryTree:
         return [*np.zeros(len(self.names)).tolist(), *self.linkage[:, 2].tolist()]
 
     def newick(self) -> str:
-        """Return the tree in the Newick format, with names of inner nodes and branch lengths."""
+        """Return the tree in the Newick format, with names of inner nodes and branch lengths.
+
+        Heights are rounded, not lengths: programs that need an ultrametric tree, such as ape's
+        `as.hclust`, refuse one whose leaves have different distances from the root.
+        """
         text = [name.replace("'", "''") for name in self.node_names]
         text = [f"'{name}'" for name in text]
-        heights = self.heights
+        heights = np.round(self.heights, 6)
         for node, merge in enumerate(self.linkage, start=len(self.names)):
             parts = []
             for child in merge[:2].astype(int):
-                parts.append(f"{text[child]}:{heights[node] - heights[child]:.3g}")
+                parts.append(f"{text[child]}:{heights[node] - heights[child]:.6f}")
                 text[child] = ""  # free the memory of strings used in a larger one
             text[node] = f"({','.join(parts)}){text[node]}"
         return f"{text[-1]};"
