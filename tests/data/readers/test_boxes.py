@@ -193,6 +193,8 @@ def test_given_labels_are_of_boxes_or_of_their_images(root: Path, tmp_path: Path
     assert labels_by_name(found) == {A: "gull", B: "tern"}
     two = read_collection(labeled=root, unlabeled=root / "sub", boxes=boxes)
     assert labels_by_name(two) == {A: None, B: "sub"}
+    with pytest.raises(DataError, match="after margin"):
+        read(root, file, {A: "gull"}, margin=0.1)
 
 
 def test_a_box_with_two_labels_is_refused_and_a_repeated_one_counted(
@@ -262,9 +264,9 @@ def test_bad_input_names_its_place(
 
 def test_options_without_sense_are_refused(root: Path, tmp_path: Path) -> None:
     file = write_json(tmp_path / "coco.json", coco())
-    for options in ({"margin": -1}, {"margin": float("nan")}, {"min_confidence": 2}):
-        with pytest.raises(UsageError):
-            BoxOptions(source=file, **options)
+    for name, value in (("margin", -1), ("margin", float("nan")), ("min_confidence", 2)):
+        with pytest.raises(UsageError, match=f"^{name}: found {value}, expected [^;]+$"):
+            BoxOptions(source=file, **{name: value})
     with pytest.raises(UsageError):
         BoxOptions(margin=0.1)
     with pytest.raises(UsageError, match="not local files"):

@@ -81,9 +81,10 @@ class BoxOptions:
         others = (self.min_confidence, self.margin, self.whole_images)
         if self.source is None and others != (None, 0.0, False):
             raise UsageError("min_confidence, margin and whole_images: only with boxes")
-        if not (0 <= self.margin < math.inf and 0 <= (self.min_confidence or 0) <= 1):
+        if not 0 <= self.margin < math.inf:
+            raise UsageError(f"margin: found {self.margin}, expected 0 or more, such as 0.1")
+        if not 0 <= (self.min_confidence or 0) <= 1:
             raise UsageError(
-                f"margin: found {self.margin}, expected 0 or more, such as 0.1; "
                 f"min_confidence: found {self.min_confidence}, expected a number from 0 to 1"
             )
 

@@ -379,10 +379,13 @@ def _read_labels(listing: Listing, table: Table, options: ReadOptions) -> Collec
         table_rows(table, paths, column, find), allow_missing=options.allow_missing
     )
     if not labels:
+        remedy = "use paths relative to that folder"
+        if split_name(str(table.columns[paths][0]))[1] and split_name(listing.names[0])[1]:
+            remedy = "name boxes by their places after --margin, or whole images"
         raise DataError(
             f"{table.where}: none of its {len(table):,} paths is an image in {listing.root}; the "
             f"first one is {table.columns[paths][0]!r}, but images are named like "
-            f"{listing.names[0]!r}; use paths relative to that folder"
+            f"{listing.names[0]!r}; {remedy}"
         )
     listing.notes += notes
     layout = f"a folder with the labels of {table.where} (columns {paths!r} and {column!r})"
