@@ -1,5 +1,6 @@
 """The tree of categories as a nested list, which opens and closes without a script."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -7,6 +8,8 @@ from shoal.clustering.category_tree import CategoryTree
 from shoal.report.not_in_run import NotInRun
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Category
+
+N_LARGEST = 3
 
 MAX_OPEN = 60
 """With more categories, only the branches near the root are open."""
@@ -18,6 +21,8 @@ class Node:
 
     category: Category | None = None
     n_categories: int = 0
+    largest: Sequence[Category] = ()
+    """The largest categories of a branch, which the page shows while it is closed."""
     height: float = 0.0
     indent: float = 0.0
     """Difference in height to its parent, as a share of the root's height."""
@@ -52,6 +57,10 @@ def tree_list(run: ReviewedRun) -> list[Node]:
     category_of = {category.category: category for category in run.categories}
     heights = tree.heights
     parents = tree.parents
+    largest = [[category_of[name]] for name in tree.names]
+    for first, second in tree.linkage[:, :2].astype(int):
+        below = largest[first] + largest[second]
+        largest.append(sorted(below, key=lambda category: -category.size)[:N_LARGEST])
     end = -1
     nodes = []
     stack = [len(heights) - 1]
@@ -69,7 +78,13 @@ def tree_list(run: ReviewedRun) -> list[Node]:
         # The merges nearest to the root make MAX_OPEN branches.
         is_open = len(heights) - at <= MAX_OPEN
         nodes.append(
-            Node(n_categories=int(n_categories), height=height, indent=indent, is_open=is_open)
+            Node(
+                n_categories=int(n_categories),
+                largest=largest[at],
+                height=height,
+                indent=indent,
+                is_open=is_open,
+            )
         )
         stack += [end, int(second), int(first)]
     return nodes
