@@ -158,8 +158,8 @@ def fit_mixture(
 
 
 def relative_widths(points: Tensor, clusters: Tensor, prototypes: Tensor) -> Tensor:
-    """Return the width (K,) of each cluster relative to the average width, clipped to the middle 80
-    %. A width is the mean distance to the prototype over log(size + 10).
+    """Return the width (K,) of each cluster relative to the average width, clipped to its
+    middle 80 %. A width is the mean distance to the prototype over log(size + 10).
 
     A cluster of one image has no width and counts as the widest.
     """

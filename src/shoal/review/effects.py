@@ -2,7 +2,8 @@
 
 An action is refused if somebody else changed one of its images or categories after `base`, the last
 action that its author had seen. An action can be undone or redone only if the values concerned are
-still as it, or its undo, left them."""
+still as it, or its undo, left them.
+"""
 
 import re
 from collections import Counter

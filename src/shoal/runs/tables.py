@@ -18,7 +18,7 @@ from shoal.arrays import UNLABELED
 from shoal.boxes import BOX_COLUMNS, Box, split_name
 from shoal.files import atomic_file
 from shoal.runs.run_files import damaged, read_array, read_text
-from shoal.settings import TYPE_NAMES, Plain
+from shoal.settings import TYPE_NAMES
 
 TABLE = "assignments.csv"
 
@@ -40,7 +40,7 @@ UNREADABLE = "unreadable"
 DECIMALS = 6
 """Decimals of numbers in tables."""
 
-Columns = Plain
+Columns = dict[str, Any]
 """The columns of a table by name: lists of strings, or arrays."""
 
 BOOLEANS = {"true": True, "false": False}

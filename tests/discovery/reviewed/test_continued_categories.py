@@ -9,7 +9,8 @@ import torch
 
 from shoal.data.collection import Collection, PreviousCategories
 from shoal.discovery.discovery_settings import choose_settings
-from shoal.discovery.results import FROZEN, frozen_result
+from shoal.discovery.frozen_result import frozen_result
+from shoal.discovery.results import FROZEN
 from shoal.discovery.reviewed.previous_categories import count_reviewed
 from shoal.methods.clusters import Representation
 

@@ -172,6 +172,7 @@ class Clusters:
             return left
         is_left = torch.zeros_like(self.is_live)
         is_left[left] = True
+        # Left in any process.
         return rows[mean_over_processes(is_left[rows].float()) > 0]
 
     def _scan(self, rows: Tensor) -> None:

@@ -19,6 +19,7 @@ from shoal.discovery.comparison.comparison_settings import ComparisonSettings, n
 from shoal.discovery.comparison.evaluation import evaluate, run_folder
 from shoal.discovery.comparison.label_split import LabelSplit, doubts, split_labels
 from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.discovery.frozen_result import cluster_frozen
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.named_categories import Result, name_categories
 from shoal.discovery.reporter import NOTE
@@ -26,7 +27,6 @@ from shoal.discovery.results import (
     FROZEN,
     TRAINED,
     cluster,
-    cluster_frozen,
     write_result_run,
 )
 from shoal.discovery.trained.held_out import fit_batch
