@@ -4,6 +4,7 @@ Shapes: N images, D columns, K categories of which the first C are known.
 """
 
 import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -68,6 +69,7 @@ class Result:
     """The content of its model.json: the number of trained blocks (None: the number in the
     encoder's catalog entry); the weight of the frozen embeddings in the blend; the sizes that the
     networks depend on (`TaskShape`)."""
+    found_at: float = field(default_factory=time.monotonic)
 
 
 def name_categories(

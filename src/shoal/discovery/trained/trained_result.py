@@ -102,7 +102,7 @@ def train_and_choose(job: Job, images: EmbeddedImages, frozen: Result) -> Result
             "Ctrl-C quits. --resume continues after either."
         )
         try:
-            after = time_after_training(images)
+            after = time_after_training(frozen)
             learned = train(job, images, training, early_stopping=evaluation, after=after)
             images.trunk_outputs.free()
             if learned is None:

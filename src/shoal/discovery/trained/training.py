@@ -13,6 +13,7 @@ from types import FrameType
 
 from shoal.arrays import Ints
 from shoal.discovery.job import EmbeddedImages, Job
+from shoal.discovery.named_categories import Result
 from shoal.discovery.reporter import NOTE, Reporter
 from shoal.distributed import broadcast_flag, broadcast_object, is_main, is_started
 from shoal.encoders.embed import ImageRows
@@ -139,23 +140,24 @@ def note_stopped(job: Job, training: Training, n_epochs: int) -> None:
     )
 
 
-def time_after_training(images: EmbeddedImages) -> float:
+def time_after_training(frozen: Result) -> float:
     """Estimate the seconds for clustering, evaluating and writing the trained result.
 
-    Twice what they took for the frozen result, which was just made: a blend has more columns, and
-    two runs are written.
+    Three times what writing and evaluating the frozen result took. How long its clustering took is
+    not used: the first one on a GPU compiles kernels, which takes several times as long.
     """
-    return 2 * (time.monotonic() - images.ready_at)
+    return 3 * (time.monotonic() - frozen.found_at)
 
 
 def training_deadline(job: Job, images: EmbeddedImages, max_minutes: float | None) -> float:
     """Return when training must stop for the command to end after `max_minutes`; inf for None.
 
-    More is reserved than for training that ends by itself: the last epoch is evaluated in addition.
+    Reserves three times what the frozen result took: the last epoch is evaluated in addition, a
+    blend has more columns, and two runs are written.
     """
     if max_minutes is None:
         return float("inf")
-    return job.began_at + 60 * max_minutes - 1.5 * time_after_training(images)
+    return job.began_at + 60 * max_minutes - 3 * (time.monotonic() - images.ready_at)
 
 
 @contextmanager
