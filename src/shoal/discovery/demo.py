@@ -16,7 +16,7 @@ from shoal.errors import UsageError
 from shoal.runs import Run
 
 PHOTOS = Path(shoal.data.__path__[0]) / "demo_photos"
-"""498 photographs of 16 categories of Caltech-101; its license is in the same folder."""
+"""498 photographs of 16 categories of Caltech-101; their license is beside the folder."""
 
 
 def demo_table(name: str) -> dict[str, str]:
