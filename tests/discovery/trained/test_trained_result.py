@@ -179,6 +179,7 @@ def test_the_time_limit_stops_training_like_ctrl_c(
     run = run_on(photos, tmp_path / "run", wanted)
     assert (run.is_finished, run.is_stopped) == (True, True)
     assert run.provenance["result"] == "frozen"
+    assert "evaluating" not in (run.path / "train.log").read_text()
 
 
 def test_a_stopped_training_without_evaluation_is_not_used(

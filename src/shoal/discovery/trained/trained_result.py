@@ -5,6 +5,7 @@ trained result. With too few known categories to hold any out, it is trained onl
 for it.
 """
 
+import time
 from dataclasses import asdict, replace
 
 import torch
@@ -28,6 +29,7 @@ from shoal.discovery.trained.held_out import (
 )
 from shoal.discovery.trained.training import (
     Training,
+    note_stopped,
     stop_request,
     time_after_training,
     train,
@@ -56,6 +58,11 @@ def train_and_choose(job: Job, images: EmbeddedImages, frozen: Result) -> Result
     The other result is None if nothing was trained, or if the trained embeddings have collapsed or
     have too few distinct rows for the number of categories.
     """
+    # Not even the held-out labels are evaluated if no time is left for training.
+    if time.monotonic() >= training_deadline(job, images, job.settings.max_minutes):
+        note_stopped(job, len(job.run.metrics), job.settings.trained)
+        job.reporter.report(KEEPING_FROZEN)
+        return frozen, None
     collection = images.collection
     held_out = hold_out(collection, job.settings)
     for line in describe_held_out(collection, held_out):

@@ -80,10 +80,10 @@ def train(
             job, images.trunk_outputs, training, early_stopping=early_stopping, after=after
         )
     except StopTraining:
-        note_stopped(job, training, len(Run(training.folder).metrics))
+        note_stopped(job, len(Run(training.folder).metrics), training.settings)
         return None
     if not learned.is_done:
-        note_stopped(job, training, len(learned.metrics))
+        note_stopped(job, len(learned.metrics), training.settings)
     collapse = describe_collapse(collapse_statistics(learned.embeddings))
     if collapse is not None:
         job.reporter.report(NOTE + collapse)
@@ -130,9 +130,9 @@ def represent(
         )
 
 
-def note_stopped(job: Job, training: Training, n_epochs: int) -> None:
+def note_stopped(job: Job, n_epochs: int, settings: TrainedSettings) -> None:
     """Record in provenance.json and report that training was stopped before its end."""
-    planned = training.settings.training.epochs
+    planned = settings.training.epochs
     job.run.note(stopped_early={"epochs": n_epochs, "of": planned})
     job.reporter.report(
         f"Stopped training after {n_epochs} of {planned} epochs. "
