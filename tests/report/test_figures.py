@@ -10,6 +10,7 @@ from PIL import Image
 from shoal.report.figures import (
     FIGURES,
     dendrogram,
+    map_pca,
     n_clusters_curve,
     write_figures,
 )
@@ -47,6 +48,13 @@ def test_a_dendrogram_has_a_name_per_category_and_a_bracket_per_merge(digits: Ru
     assert sorted(names) == sorted(category.category for category in digits.categories)
     brackets = axes.collections[0].get_segments()
     assert len(brackets) == len(names) - 1
+
+
+def test_names_on_a_map_do_not_overlap(digits: Run) -> None:
+    for axes in map_pca(digits).axes:
+        areas = [text.get_window_extent() for text in axes.texts if text.get_visible()]
+        assert len(areas) > 1
+        assert all(area.count_overlaps(areas) == 1 for area in areas), "only with itself"
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 sentence if the run lacks what it draws.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 
@@ -10,7 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
+from matplotlib.transforms import Bbox
 from scipy.cluster import hierarchy
 
 from shoal.files import atomic_file, make_folder
@@ -49,9 +51,6 @@ PANELS = {
     "learning rate": (("lr", "", "-", THIRD),),
 }
 """The panels of the training curves: metrics with their labels, line styles and colors."""
-
-MAX_NAMES = 30
-"""With more categories the map has no names, because they would hide the points."""
 
 MAX_INCHES = 150
 """Maximum height of a dendrogram; with more than about 680 categories the names overlap."""
@@ -231,7 +230,8 @@ def _scatter(run: ReviewedRun, layouts: list[MapLayout]) -> Figure:
     for axes, layout in zip(panels, layouts, strict=True):
         plain(axes, grid=None).set(xticks=[], yticks=[], title=f"{layout.title} ({layout.method})")
         axes.spines[:].set_visible(False)
-        for category, color in zip(run.categories, cycle(CATEGORY_COLORS), strict=False):
+        colored = zip(run.categories, cycle(CATEGORY_COLORS), strict=False)
+        for category, color in sorted(colored, key=lambda pair: -pair[0].size):
             points = layout.points[run.category_ids[layout.rows] == category.category_id]
             axes.scatter(
                 *points.T,
@@ -243,11 +243,24 @@ def _scatter(run: ReviewedRun, layouts: list[MapLayout]) -> Figure:
                 edgecolors=INK if category.is_novel else None,
                 linewidths=0.3 if category.is_novel else 0,
             )
-            if len(points) and len(run.categories) <= MAX_NAMES:
+            if len(points):
                 x, y = np.median(points, axis=0)
                 name = shown(category.category, 20)
                 axes.text(x, y, name, fontsize=7.5, ha="center", va="center", bbox=box)
+    figure.draw_without_rendering()  # places the panels
+    for axes in panels:
+        _hide_overlapping(axes.texts)
     return figure
+
+
+def _hide_overlapping(texts: Iterable[Text]) -> None:
+    """Hide each text that would overlap an earlier one."""
+    taken: list[Bbox] = []
+    for text in texts:
+        area = text.get_window_extent().padded(2)
+        text.set_visible(not area.count_overlaps(taken))
+        if text.get_visible():
+            taken.append(area)
 
 
 @house_style()
