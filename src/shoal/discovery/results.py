@@ -112,6 +112,7 @@ def write_results(job: Job, result: Result, other: Result | None) -> None:
     """
     run = job.run
     run.drop("accuracy.json", "map.npz", "model.safetensors", "model.json", "report.html")
+    run.drop("shifted.npy", "shifts.json", "tree.npy")
     trained = Run(run.path / TRAINED)
     if trained.has("provenance.json") and (other is None or other.name != TRAINED):
         trained.abandon()

@@ -135,15 +135,17 @@ def test_training_resumes_to_the_same_bytes(photos, settings, tmp_path: Path, mo
     assert not resumed.has("evaluations.json")
 
 
+def stop_before_training(line: str) -> None:
+    """Simulate Ctrl-C at the line that announces the training."""
+    if "up to" in line and "Ctrl-C" in line:
+        press_ctrl_c()
+
+
 def test_ctrl_c_before_the_first_step_uses_the_frozen_result(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
-    def press(line: str) -> None:
-        if "up to" in line and "Ctrl-C" in line:
-            press_ctrl_c()
-
     wanted = hiding(settings, monkeypatch, epochs=2)
-    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(press))
+    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(stop_before_training))
     assert run.is_finished
     assert run.provenance["stopped_early"] == {"epochs": 0, "of": 2}
     assert not run.has("model.safetensors")
@@ -151,6 +153,18 @@ def test_ctrl_c_before_the_first_step_uses_the_frozen_result(
     whole = run_on(photos, tmp_path / "whole", wanted)
     for name in ("choice.json", "assignments.csv", "embeddings.npy"):
         assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name
+
+
+def test_a_resumed_run_keeps_no_arrays_of_the_frozen_result(photos, tmp_path: Path) -> None:
+    """GCD shifts nothing."""
+    wanted = choose_settings(
+        config=photos.config, method="gcd", result="trained", epochs=1, n_clusters=5
+    )
+    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(stop_before_training))
+    assert run.has("shifted.npy")
+    resumed = run_on(photos, tmp_path / "run", wanted, resume=True)
+    assert resumed.provenance["result"] == "trained"
+    assert not resumed.has("shifted.npy")
 
 
 def stopping_at(line: str):
