@@ -50,7 +50,7 @@ COUNTS = "Found 3 categories: 1 of 2 known, 2 novel. 1 image is uncertain."
 def write(found: Result, folder: Path, points: torch.Tensor = POINTS) -> Run:
     run = Run.create(folder)
     run.write_assignments(assignment_rows(found))
-    run.write_categories(category_rows(found))
+    run.write_categories(category_rows(found, found.discovery.embeddings))
     return run
 
 
@@ -75,7 +75,7 @@ def test_every_image_has_a_row_with_its_label_and_category(
 def test_every_category_has_a_row_with_its_most_typical_images(
     found: Result,
 ) -> None:
-    rows = category_rows(found)
+    rows = category_rows(found, found.discovery.embeddings)
     assert [row.category_id for row in rows] == [0, 1, 2, 3]
     assert [row.size for row in rows] == [3, 0, 2, 1]
     assert [row.n_labeled for row in rows] == [1, 0, 1, 0]

@@ -4,11 +4,16 @@ from pathlib import Path
 
 import numpy as np
 
+from shoal.clustering.category_tree import CategoryTree
+from shoal.discovery.cluster_embeddings import ClusterSettings, cluster_embeddings
+from shoal.report.tree_list import category_tree
 from shoal.review import verbs
 from shoal.review.actions import Action, Group
 from shoal.review.review import Review
+from shoal.review.reviewed_run import ReviewedRun
+from shoal.runs import Run
 from shoal.server.search import Search
-from small_runs import write_small
+from small_runs import embedded, write_small
 
 
 def test_images_are_compared_in_float32_where_a_large_run_has_them_in_float16(
@@ -61,3 +66,26 @@ def test_candidates_leave_the_order_of_the_mean_for_what_was_refused(tmp_path: P
     assert refused not in then
     assert kinds[then[:15]].tolist() == [0] * 15
     assert {*kinds[then[-19:]]} == {kinds[refused]}
+
+
+def parents_on_the_page(run: Run) -> dict[str, str]:
+    tree = Search(Review(run)).tree()
+    name_of = {row.category_id: row.category for row in run.categories}
+    merges = np.pad(tree["merges"], ((0, 0), (0, 1)))
+    return CategoryTree(
+        merges, tuple(name_of[number] for number in tree["categories"])
+    ).parent_names
+
+
+def test_page_report_and_table_have_the_tree_of_the_clustered_embeddings(tmp_path: Path) -> None:
+    """Without shifted.npy, as for methods that do not shift, it is that of embeddings.npy."""
+    x = np.random.default_rng(0).normal(size=(80, 6))
+    given = embedded(x, np.repeat([0, 1, 2, -1], 20))
+    run = cluster_embeddings(given, tmp_path / "run", ClusterSettings(n_clusters=12), device="cpu")
+    shifted = category_tree(ReviewedRun.of(run)).parent_names
+    assert (
+        shifted == parents_on_the_page(run) == {row.category: row.parent for row in run.categories}
+    )
+    run.drop("shifted.npy")
+    unshifted = category_tree(ReviewedRun.of(run)).parent_names
+    assert unshifted == parents_on_the_page(run) != shifted

@@ -176,12 +176,12 @@ def _neighbors(discovery: Discovery, n_neighbors: int) -> tuple[Tensor, Neighbor
 def write_categories(run: Run, named: Result, shift: ShiftSettings) -> None:
     """Write the tables, embeddings, tree, estimate of K, calibration and shifts of a run."""
     discovery = named.discovery
-    run.write_assignments(assignment_rows(named))
-    run.write_categories(category_rows(named))
     run.write_array("embeddings", discovery.embeddings)
     for name, array in (("shifted", discovery.shifted), ("tree", discovery.linkage)):
         if array is not None:
             run.write_array(name, array)
+    run.write_assignments(assignment_rows(named))
+    run.write_categories(category_rows(named, run.array(run.clustered)))
     run.write_json("estimate", _estimate(discovery))
     if named.calibration is not None:
         calibration = named.calibration.to_dict()
@@ -250,14 +250,17 @@ def assignment_rows(named: Result) -> Iterator[Assignment]:
         )
 
 
-def category_rows(named: Result) -> list[Category]:
-    """Return a row per category, known ones first, including those without images."""
+def category_rows(named: Result, clustered: Floats) -> list[Category]:
+    """Return a row per category, known ones first, including those without images.
+
+    The tree of categories is that of `clustered` (N, D), the embeddings that were clustered.
+    """
     members = [np.flatnonzero(named.categories == at) for at in range(len(named.classes))]
     with_images = [at for at, rows in enumerate(members) if len(rows)]
     tree = CategoryTree.of_members(
         [named.classes[at] for at in with_images],
         [members[at] for at in with_images],
-        named.discovery.embeddings,
+        clustered,
     )
     parents = tree.parent_names
     return [

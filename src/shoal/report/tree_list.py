@@ -37,7 +37,7 @@ def category_tree(run: ReviewedRun) -> CategoryTree:
     return CategoryTree.of_members(
         [row.category for row in with_images],
         [run.members[row.category_id] for row in with_images],
-        run.vectors("embeddings"),
+        run.vectors(run.clustered),
     )
 
 

@@ -263,6 +263,11 @@ class Run:
         """Map `<name>.npy` into memory, read-only."""
         return read_array(self.path / f"{name}.npy")
 
+    @property
+    def clustered(self) -> str:
+        """The array that clusters were found in: shifted if the method shifts, else embeddings."""
+        return "shifted" if self.has("shifted.npy") else "embeddings"
+
     def embeddings(self) -> NDArray[Any]:
         """Map embeddings.npy into memory: (N, D), finite, a row per assignment."""
         ids = read_columns(Assignment, self.path / TABLE, ["category_id"])["category_id"]

@@ -208,7 +208,9 @@ class Search:
             members = _members(self.review.state.category)
         leaves = [*members]
         names = [str(number) for number in leaves]
-        tree = CategoryTree.of_members(names, [*members.values()], self.vectors)
+        run = self.review.run
+        vectors = read_vectors(run.path / f"{run.clustered}.npy", len(self.review.state))
+        tree = CategoryTree.of_members(names, [*members.values()], vectors)
         merges = [
             [int(first), int(second), round(height, 4)]
             for first, second, height, _ in tree.linkage.tolist()
