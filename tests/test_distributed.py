@@ -105,7 +105,7 @@ with d.processes(torch.device("cuda")):
         taken = d.take_rows(lambda own: each[own], 7, wanted)
         same.append(torch.equal(taken, each[wanted]))
     d.barrier()
-    flag = d.broadcast_flag(True, torch.device("cuda"))
+    flag = d.broadcast(True, torch.device("cuda"))
     print(all(same), d.mean_over_processes(rows).sum().item(), flag)
 dist.destroy_process_group()
 """

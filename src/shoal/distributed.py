@@ -1,10 +1,7 @@
-"""Processes started by `torchrun`: ranks, shards, gathers and calls. In a single process every
+"""Processes started by `torchrun`: ranks, shards, gathers and broadcasts. In a single process every
 function is a no-op, so that there is one code path.
 
 This is the only module that imports torch.distributed.
-
-The main process leads: while the others wait for its next message (`broadcast_flag`), it can have
-them call a function (`call_others`), which then runs in all processes.
 """
 
 import datetime
@@ -12,8 +9,8 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Literal, TypeVar
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,24 +20,12 @@ from torch.distributed.rendezvous import rendezvous
 from shoal.errors import ShoalError
 from shoal.heartbeat import Heartbeat, lost_message
 
-CALL = 2
-"""The message of the main process that a function is to be called; other messages are the flags 0
-and 1."""
-
 JOIN_S = 1800.0
 """Seconds that a process waits for the others to start."""
 
 MAX_WAIT_S = 7 * 24 * 3600.0
 """Seconds that a process waits for a message of another that is alive; the main one may cluster for
 days."""
-
-Others = Literal["busy", "waiting", "in lockstep"]
-"""Whether the other processes can take part in a computation: if they wait for a message of the
-main process, in `broadcast_flag`, or make every call that this one makes, with the same values."""
-
-_others: Others = "busy"
-
-Result = TypeVar("Result")
 
 
 class ProcessLost(ShoalError):
@@ -67,7 +52,7 @@ def processes(device: torch.device) -> Iterator[None]:
             rendezvous("env://", timeout=datetime.timedelta(seconds=JOIN_S))
         )
         dist.init_process_group(
-            _backend(device),
+            "nccl" if device.type == "cuda" else "gloo",
             store=store,
             rank=number,
             world_size=n_processes,
@@ -131,109 +116,14 @@ def is_main() -> bool:
     return rank() == 0 if is_started() else os.environ.get("RANK", "0") == "0"
 
 
-def broadcast_flag(value: bool, device: torch.device) -> bool:
-    """Return the value of the main process in every process; while the others wait
-    for it, they take part in its collective calls."""
-    if not is_started():
-        return value
-    while (message := _broadcast_message(int(value), device)) == CALL:
-        _take_part(device)
-    return bool(message)
-
-
-def broadcast_object(value: object, device: torch.device) -> Any:
-    """Return the object of the main process, which is pickled, in every process."""
+def broadcast(value: object, device: torch.device) -> Any:
+    """Return the value of the main process, which is pickled, in every process."""
     if not is_started():
         return value
     message = [value]
     with _explained():
         dist.broadcast_object_list(message, src=0, device=device)
     return message[0]
-
-
-def others_waiting(are_waiting: bool = True) -> AbstractContextManager[None]:
-    """Mark, in the main process, that the others wait for its message in `broadcast_flag`."""
-    return _marked("waiting" if are_waiting and is_main() else "busy")
-
-
-def in_lockstep() -> AbstractContextManager[None]:
-    """Mark that all processes make the same calls, in the same order, with the same values."""
-    return _marked("in lockstep")
-
-
-@contextmanager
-def _marked(others: Others) -> Iterator[None]:
-    global _others
-    before = _others
-    _others = others
-    try:
-        yield
-    finally:
-        _others = before
-
-
-def run_on_main(work: Callable[[], Result], device: torch.device) -> Result | None:
-    """Run `work` in the main process, which can call the others to take part; they return None at
-    its end."""
-    result = None
-    if is_main():
-        with others_waiting():
-            result = work()
-    broadcast_flag(True, device)
-    return result
-
-
-def can_share(device: torch.device, n_products: float, least: float) -> bool:
-    """Return whether the other processes can share work on a device of at least `least`
-    products."""
-    if not is_started() or _others == "busy" or n_products < least:
-        return False
-    return dist.get_backend() == _backend(device)
-
-
-def _backend(device: torch.device) -> str:
-    return "nccl" if device.type == "cuda" else "gloo"
-
-
-def call_others(
-    function: Callable[..., object],
-    tensors: dict[str, Tensor],
-    device: torch.device,
-    **options: int,
-) -> None:
-    """Have every other process call a module-level function with these tensors and options.
-
-    The main process continues immediately, and must take part in the function's communication.
-    Processes in lockstep call it anyway.
-    """
-    if _others == "in lockstep":
-        return
-    sent = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    _broadcast_message(CALL, device)
-    shapes = {name: torch.empty_like(tensor, device="meta") for name, tensor in sent.items()}
-    broadcast_object((function, shapes, options), device)
-    for tensor in sent.values():
-        _broadcast(tensor)
-
-
-def _take_part(device: torch.device) -> None:
-    """Call the function that the main process sends."""
-    function, shapes, options = broadcast_object(None, device)
-    tensors = {name: torch.empty_like(shape, device=device) for name, shape in shapes.items()}
-    for tensor in tensors.values():
-        _broadcast(tensor)
-    function(**tensors, **options)
-
-
-def _broadcast_message(message: int, device: torch.device) -> int:
-    tensor = torch.tensor([message], device=device)
-    _broadcast(tensor)
-    return int(tensor)
-
-
-def _broadcast(tensor: Tensor) -> None:
-    with _explained():
-        dist.broadcast(tensor, src=0)
 
 
 @contextmanager

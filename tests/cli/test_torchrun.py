@@ -12,7 +12,6 @@ import pytest
 from commands import shoal
 from conftest import write_table
 from several_processes import end_first, finish_processes, start_nodes, start_processes
-from shoal.clustering.ward import linkage, scan
 from shoal.data.readers import read_embeddings
 from shoal.runs import Run
 
@@ -20,12 +19,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 SHOAL = """
 import sys
-from shoal.clustering import neighbors
-from shoal.clustering.ward import linkage, scan
-# small, and shared all the same
-linkage.SHARED_PRODUCTS = scan.SHARED_PRODUCTS = neighbors.SHARED_PRODUCTS = 0
-linkage.FEW_PRODUCTS = 0
-scan.FEW["cpu"] = 20
 from shoal.cli.main import main
 sys.argv[1:] = {words!r}
 main()
@@ -33,11 +26,8 @@ main()
 
 
 def alone(*words: object) -> str:
-    """Run a command in this process, with the distributed linkage even for small trees."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(linkage, "FEW_PRODUCTS", 0)
-        patched.setitem(scan.FEW, "cpu", 20)
-        found = shoal(*words)
+    """Run a command in this process."""
+    found = shoal(*words)
     assert found.exit_code == 0, found.stderr
     return found.stdout
 
@@ -72,30 +62,6 @@ def features(tmp_path: Path) -> Path:
         y=np.where((truth < 3) & (rng.random(300) < 0.5), truth, -1),
     )
     return file
-
-
-def test_cluster_writes_the_same_bytes_in_two_processes(
-    in_two, features: Path, tmp_path: Path
-) -> None:
-    one = tmp_path / "one"
-    two = tmp_path / "two"
-    output = [
-        run("cluster", features, "--out", out, "--device", "cpu")
-        for run, out in ((alone, one), (in_two, two))
-    ]
-    assert output[0].replace(str(one), str(two)) == output[1]
-    for name in (
-        "assignments.csv",
-        "categories.csv",
-        "tree.npy",
-        "embeddings.npy",
-        "estimate.json",
-    ):
-        assert_same(one / name, two / name)
-
-
-def assert_same(one: Path, two: Path) -> None:
-    assert one.read_bytes() == two.read_bytes(), one.name
 
 
 def test_embed_gives_the_same_rows_up_to_rounding(in_two, photos, tmp_path: Path) -> None:
@@ -263,33 +229,21 @@ Heartbeat.__enter__ = die
 """
 
 
-@pytest.mark.parametrize("command", ["embed", "cluster", "assign", "compare"])
+@pytest.mark.parametrize("command", ["embed", "assign", "compare"])
 def test_a_dead_process_ends_every_command_with_a_message(
-    command: str, make_photos, discovered_photos, features: Path, tmp_path: Path
+    command: str, make_photos, discovered_photos, tmp_path: Path
 ) -> None:
     """The process dies after all processes have joined the group; `discover` is tested above."""
     photos, labels = half_labeled(make_photos, tmp_path)
     out = ["--out", tmp_path / "out.npz", "--device", "cpu"]
     words = {
         "embed": ["embed", photos.folder, "--input-size", 64, *out],
-        "cluster": ["cluster", features, *out],
         "assign": ["assign", discovered_photos[1](False), photos.folder, *out],
         "compare": ["compare", photos.folder, "--labels", labels, "--config", photos.config, *out],
     }[command]
     code, output = end_first(start_processes(DEAD + SHOAL.format(words=[*map(str, words)])))
     assert code == 1
     assert "error: process 0 of 2 ends because another process has ended" in output.splitlines()[-1]
-
-
-def test_two_nodes_cluster_like_one_process(features: Path, tmp_path: Path) -> None:
-    one = tmp_path / "one"
-    two = tmp_path / "two"
-    alone("cluster", features, "--out", one, "--device", "cpu")
-    code = SHOAL.format(words=["cluster", str(features), "--out", str(two), "--device", "cpu"])
-    started = start_nodes(code, tmp_path, per_node=2)
-    assert sum(output.count(str(two)) for output in finish_processes(started)) == 1
-    for name in ("assignments.csv", "tree.npy"):
-        assert_same(one / name, two / name)
 
 
 def test_other_commands_run_in_the_main_process_only(features: Path, tmp_path: Path) -> None:

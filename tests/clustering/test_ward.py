@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import is_valid_linkage, linkage
 
+from shoal.clustering.neighbors import Neighbors
 from shoal.clustering.products import BFLOAT16, FLOAT32, FLOAT64, TENSOR_TFLOAT32
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import linkage as entry
@@ -272,7 +273,7 @@ def test_exact_neighbors_of_the_rows_change_no_bit(k, copies):
     rows = torch.as_tensor(clustered(400))
     rows[400 - copies :] = rows[:copies]
     best = (rows.double() @ rows.double().T).fill_diagonal_(-torch.inf).topk(k, 1)
-    found = entry.link_rows(rows, indices=best.indices, similarities=best.values)
+    found = entry.link_rows(rows, Neighbors(best.indices, best.values))
     assert np.array_equal(found, ward_linkage(rows, device="cpu"))
 
 

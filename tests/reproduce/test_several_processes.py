@@ -10,17 +10,11 @@ from several_processes import end_first, finish_processes, start_nodes, start_pr
 SCRIPT = """
 import sys, torch
 from reproduce.conftest import OPTIONS, make_tiny_encoder, read_stand_in
-from shoal.clustering import neighbors
-from shoal.clustering.ward import linkage, scan
 from shoal.distributed import processes
 from shoal.methods import method, trunk_outputs
 from shoal.reproduce import loaded_dataset, runner
 from shoal.reproduce.reproduce import reproduce
 
-# small, and shared all the same
-linkage.SHARED_PRODUCTS = scan.SHARED_PRODUCTS = neighbors.SHARED_PRODUCTS = 0
-linkage.FEW_PRODUCTS = 0
-scan.FEW["cpu"] = 20
 for module in (method, runner, trunk_outputs):
     module.load_encoder = make_tiny_encoder
 loaded_dataset.read_benchmark = read_stand_in

@@ -60,51 +60,43 @@ def cluster(
     """
     from shoal.clustering.inference import check_task
     from shoal.data.readers import label_embeddings, read_embeddings
-    from shoal.device import choose_device
     from shoal.discovery.cluster_embeddings import cluster_embeddings
     from shoal.discovery.results import doubt_estimate, summarize_run
-    from shoal.distributed import processes, run_on_main
 
-    chosen_device = choose_device(device)
-
-    def work() -> None:
-        if labels is None:
-            points = read_embeddings(embeddings, path_column=path_column, label_column=label_column)
-        else:
-            points = label_embeddings(
-                read_embeddings(embeddings),
-                labels,
-                path_column=path_column,
-                label_column=label_column,
-                allow_missing=allow_missing,
-            )
-        log(points.describe())
-        settings = _settings(n_clusters, n_neighbors, alpha, rule, protocol)
-        check_task(points.labels, settings.n_clusters, settings.inference)
-        run = cluster_embeddings(
-            points,
-            out or Path("runs") / embeddings.stem,
-            settings,
-            device=device,
-            force=force,
-            command=command_line(),
-            reporter=reporter(),
+    if labels is None:
+        points = read_embeddings(embeddings, path_column=path_column, label_column=label_column)
+    else:
+        points = label_embeddings(
+            read_embeddings(embeddings),
+            labels,
+            path_column=path_column,
+            label_column=label_column,
+            allow_missing=allow_missing,
         )
-        estimate = run.json("estimate")
-        words = summarize_run(run)
-        facts = {
-            "run": str(run.path),
-            "n_clusters": run.n_clusters,
-            "interval": estimate["interval"],
-            "range": estimate["range"],
-            "doubt": doubt_estimate(run),
-            "summary": words,
-        }
-        result(f"{words}\n{run.path}", facts, as_json=json)
-        log(f"next: shoal report {shlex.quote(str(run.path))}")
-
-    with processes(chosen_device):
-        run_on_main(work, chosen_device)
+    log(points.describe())
+    settings = _settings(n_clusters, n_neighbors, alpha, rule, protocol)
+    check_task(points.labels, settings.n_clusters, settings.inference)
+    run = cluster_embeddings(
+        points,
+        out or Path("runs") / embeddings.stem,
+        settings,
+        device=device,
+        force=force,
+        command=command_line(),
+        reporter=reporter(),
+    )
+    estimate = run.json("estimate")
+    words = summarize_run(run)
+    facts = {
+        "run": str(run.path),
+        "n_clusters": run.n_clusters,
+        "interval": estimate["interval"],
+        "range": estimate["range"],
+        "doubt": doubt_estimate(run),
+        "summary": words,
+    }
+    result(f"{words}\n{run.path}", facts, as_json=json)
+    log(f"next: shoal report {shlex.quote(str(run.path))}")
 
 
 def _settings(

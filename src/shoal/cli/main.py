@@ -33,7 +33,7 @@ from shoal.text import shown
 
 INTERRUPTED = 130
 
-SHARED = {"discover", "compare", "cluster", "assign", "embed", "reproduce"}
+SHARED = {"discover", "compare", "assign", "embed", "reproduce"}
 """Commands that run in several processes; all others run in the main process only."""
 
 GENERAL = ("--quiet", "-q", "--verbose", "-v", "--no-color", "--debug")

@@ -62,7 +62,7 @@ def unit_tree(points: Tensor, *, neighbors: Neighbors | None = None, n_added: in
     if neighbors is None:
         linkage = ward_linkage(points, device=points.device)
     else:
-        linkage = link_rows(points, indices=neighbors.indices, similarities=neighbors.similarities)
+        linkage = link_rows(points, neighbors)
     return Tree(linkage, rounding=ROUNDING * n_added * torch.finfo(points.dtype).eps)
 
 

@@ -34,7 +34,6 @@ from shoal.clustering.products import (
 from shoal.clustering.sums import earlier_copies, equal_rows, similarities
 from shoal.clustering.workers import Scratch, all_workers, matmul_precision
 from shoal.device import multiplies_bfloat16
-from shoal.distributed import call_others, can_share, gather_rows, shard
 
 MARGIN = {BFLOAT16: 16, FLOAT32: 8}
 """Largest number of candidates beyond k; a query with more is searched in the next precision."""
@@ -44,9 +43,6 @@ MANY_PRODUCTS = 1e9
 
 SMALL_BANK = 1024
 """Bank rows below which it is not: rounding the queries takes as long as their products."""
-
-SHARED_PRODUCTS = 2e10
-"""Multiply-adds above which all processes share the search."""
 
 BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 """Size of one block of products."""
@@ -99,20 +95,7 @@ def k_nearest(
         tops = [_mask(rows @ bank.T, skipped).topk(k, dim=1) for rows, skipped in parts]
         values, indices = map(torch.cat, zip(*tops, strict=True))
         return Neighbors(indices, values)
-    if can_share(bank.device, len(queries) * bank.numel(), SHARED_PRODUCTS):
-        tensors = {"queries": queries, "bank": bank, "exclude": exclude}
-        call_others(search_with_main, tensors, bank.device, k=k, step=step)
-        return search_with_main(**tensors, k=k, step=step)
     return _nearest(queries, bank, exclude, k, step)
-
-
-@torch.no_grad()
-def search_with_main(
-    queries: Tensor, bank: Tensor, exclude: Tensor, *, k: int, step: int
-) -> Neighbors:
-    """Search a share of the queries in each process, and return all neighbors in every process."""
-    rows = shard(len(queries))
-    return _nearest(queries[rows], bank, exclude[rows], k, step).each(gather_rows)
 
 
 def _nearest(queries: Tensor, bank: Tensor, exclude: Tensor, k: int, step: int) -> Neighbors:

@@ -43,7 +43,6 @@ from shoal.discovery.cluster_embeddings import ClusterSettings
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.networks import Networks, has_model, load_networks
 from shoal.discovery.reporter import EMBEDDING, NOTE, SILENT, Reporter
-from shoal.distributed import in_lockstep
 from shoal.errors import DataError, UsageError
 from shoal.files import AnyPath
 from shoal.runs import DECIMALS, TABLE, UNREADABLE, Assignment, Run, column, damaged
@@ -291,16 +290,15 @@ class Assigner:
         # Embeddings are assigned without the networks unless there is a classifier.
         if has_model(self.run) and self.run.json("model").get("classifier"):
             predicted = self._positions(self.networks.predict(new).tolist())
-        with in_lockstep():  # only the search for neighbors is distributed
-            categories, members, neighbors = assign_new(
-                new,
-                self._points,
-                self._categories,
-                self.n_known,
-                self.shift.n_neighbors,
-                predicted,
-                self._created_by_review,
-            )
+        categories, members, neighbors = assign_new(
+            new,
+            self._points,
+            self._categories,
+            self.n_known,
+            self.shift.n_neighbors,
+            predicted,
+            self._created_by_review,
+        )
         confidence = members.confidence
         if self._calibration is not None:
             is_labeled = np.zeros(len(categories), dtype=bool)

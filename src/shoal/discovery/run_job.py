@@ -27,10 +27,8 @@ from shoal.discovery.reporter import EMBEDDING, SILENT, Reporter
 from shoal.discovery.thumbnails import make_thumbnails
 from shoal.discovery.trained.training import Training, represent
 from shoal.distributed import (
-    broadcast_flag,
-    broadcast_object,
+    broadcast,
     is_main,
-    others_waiting,
     processes,
     world_size,
 )
@@ -64,9 +62,8 @@ def run_job(job: Job) -> None:
     with processes(job.device), use_engine(engine):
         seed_everything(job.settings.seed)
         if is_main():
-            with others_waiting():
-                _run_main(job)
-            broadcast_flag(False, job.device)  # no more work for the other processes
+            _run_main(job)
+            broadcast(None, job.device)  # no more work for the other processes
         else:
             _run_worker(replace(job, reporter=SILENT))
 
@@ -176,16 +173,15 @@ def _run_main(job: Job) -> None:
 def _run_worker(job: Job) -> None:
     """Embed or train when the main process asks, until the main process has finished."""
     pixels: Pixels | None = None
-    while broadcast_flag(False, job.device):
-        training: Training | None = broadcast_object(None, job.device)
+    while (work := broadcast(None, job.device)) is not None:
         if pixels is None:
             pixels = _decode(job)
             trunk_outputs = TrunkOutputs(pixels=pixels, device=job.device)
-        if training is None:
+        if not isinstance(work, Training):
             embed(pixels, job.load_encoder().to(job.device))
             continue
         with suppress(Diverged):  # the main process raises and reports it
-            represent(job, trunk_outputs, training)
+            represent(job, trunk_outputs, work)
     if pixels is not None:
         trunk_outputs.free()
 
@@ -392,8 +388,7 @@ def _embed_frozen(
     is_trained = any(each.is_trained for each in job.methods)
     if is_trained and encoder.engine != TORCH and world_size() == 1:
         collector = TokenCollector(len(pixels))
-    broadcast_flag(True, job.device)  # work for the other processes
-    broadcast_object(None, job.device)  # None: the other processes embed instead of training
+    broadcast(EMBEDDING, job.device)  # work for the other processes
     with job.reporter.progress(EMBEDDING, "images") as progress:
         frozen = embed(pixels, encoder, progress=progress, on_tokens=collector)
     check_directions((frozen == 0).all(dim=1), pixels.names, encoder.input_format.size)

@@ -12,7 +12,7 @@ import torch
 
 from shoal.arrays import UNLABELED
 from shoal.clustering.matching import gcd_accuracy
-from shoal.distributed import ProcessLost, barrier, in_lockstep, is_main
+from shoal.distributed import ProcessLost, barrier, is_main
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import check_directions, is_out_of_memory
 from shoal.errors import MissingError, ShoalError
@@ -99,8 +99,7 @@ class Runner:
             return
         for cell in cells:
             try:
-                with in_lockstep():
-                    self._finish(cell, learned, task, loaded)
+                self._finish(cell, learned, task, loaded)
             except ShoalError as error:
                 self._skip([cell], error)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shoal.arrays import Ints
 from shoal.clustering.n_clusters import DEFAULT_RULE
-from shoal.distributed import broadcast_flag, is_started, others_waiting
+from shoal.distributed import broadcast, is_started
 from shoal.settings import Plain, to_dict
 from shoal.training.checkpoint import Checkpointer
 from shoal.training.model import Model
@@ -85,16 +85,15 @@ def train(
     }
     checkpointer = Checkpointer(folder, model, trainer.optimizer, identity, resume=resume)
     loop = Loop(trainer, checkpointer, rule, **hooks)
-    with others_waiting(False):  # all processes take part in training
-        trainer.prepare(is_finished=checkpointer.is_finished)
-        try:
-            while not checkpointer.is_finished:
-                loop.run_epoch()
-        except StopTraining:
-            if checkpointer.last is None:
-                raise
-            loop.evaluate_last()
-        return loop.best_snapshot()
+    trainer.prepare(is_finished=checkpointer.is_finished)
+    try:
+        while not checkpointer.is_finished:
+            loop.run_epoch()
+    except StopTraining:
+        if checkpointer.last is None:
+            raise
+        loop.evaluate_last()
+    return loop.best_snapshot()
 
 
 @dataclass(frozen=True)
@@ -159,9 +158,8 @@ class Loop:
         embeddings = self.trainer.embed_all()
         if self.early_stopping is None:
             return False, False
-        with others_waiting():
-            predicted = self.trainer.predict(embeddings)
-            return self.early_stopping(epoch, embeddings, predicted)
+        predicted = self.trainer.predict(embeddings)
+        return self.early_stopping(epoch, embeddings, predicted)
 
     def evaluate_last(self) -> None:
         """After a stop, evaluate the last finished epoch, which may be the best, and write the best
@@ -196,4 +194,4 @@ class Loop:
 
     def _broadcast(self, value: bool) -> bool:
         """Return the main process's value in every process."""
-        return broadcast_flag(value, self.trainer.device)
+        return bool(broadcast(value, self.trainer.device))

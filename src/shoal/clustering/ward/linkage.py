@@ -35,7 +35,6 @@ from shoal.clustering.ward.rounds import as_merges, merge_round
 from shoal.clustering.ward.scan import Clusters
 from shoal.clustering.workers import Workers, all_workers
 from shoal.device import AnyDevice, choose_device, free_memory, multiplies_bfloat16
-from shoal.distributed import broadcast_object, call_others, can_share
 from shoal.errors import DataError
 
 N_LISTED = {"cpu": 16, "cuda": 15}
@@ -52,9 +51,6 @@ MAX_TIED = 10_000
 
 LARGEST = 1e150
 """Largest entry; squares of larger numbers come near the end of float64."""
-
-SHARED_PRODUCTS = 2e10
-"""N² D from which all processes link a tree together."""
 
 
 def ward_linkage(
@@ -99,12 +95,9 @@ def ward_linkage(
     return link_rows(_as_rows(X, device))
 
 
-def link_rows(rows: Tensor, *, is_called: bool = False, **lists: Tensor) -> Floats:
-    """Link finite float32 or float64 rows (N, D) on their device, with the fields of their exact
-    `Neighbors` if these are known.
-
-    `is_called` says that the main process has called this one to take part (`scan.py`).
-    """
+def link_rows(rows: Tensor, neighbors: Neighbors | None = None) -> Floats:
+    """Link finite float32 or float64 rows (N, D) on their device, with their exact neighbors if
+    these are known."""
     n = len(rows)
     if n == 1:
         return np.zeros((0, 4))
@@ -118,16 +111,11 @@ def link_rows(rows: Tensor, *, is_called: bool = False, **lists: Tensor) -> Floa
         if n <= MAX_TIED and _are_tied(geometry):
             return _link_by_scipy(rows, scale)
         room = min(BLOCK_BYTES[rows.device.type], free_memory(rows.device) // 8)
-        is_shared = is_called or can_share(rows.device, n * rows.numel(), SHARED_PRODUCTS)
-        if is_shared:
-            if not is_called:
-                call_others(link_rows, {"rows": rows, **lists}, rows.device, is_called=True)
-            room = broadcast_object(room, rows.device)
         k = N_LISTED[rows.device.type]
         ready = empty_lists(len(first), k, rows.device)
-        if lists:
-            ready = ready_lists(Neighbors(**lists), first, group, geometry, scale, k)
-        merges = _merges(geometry, group, ready, room, workers, is_shared)
+        if neighbors is not None:
+            ready = ready_lists(neighbors, first, group, geometry, scale, k)
+        merges = _merges(geometry, group, ready, room, workers)
     return _sorted_by_height(merges.cpu().numpy(), scale)
 
 
@@ -154,9 +142,7 @@ def _are_tied(geometry: Geometry) -> bool:
     return False
 
 
-def _merges(
-    geometry: Geometry, group: Tensor, lists: Lists, room: int, workers: Workers, is_shared: bool
-) -> Tensor:
+def _merges(geometry: Geometry, group: Tensor, lists: Lists, room: int, workers: Workers) -> Tensor:
     """Return all merges (N-1, 4): of equal rows at height 0, then round by round."""
     copies, nodes = _merge_copies(group)
     merges = [copies]
@@ -169,9 +155,7 @@ def _merges(
     elif len(nodes) > 1:
         lengths = torch.linalg.vector_norm(geometry.centroids, dim=1)
         margins = Margins.of(n_columns, 1.0001 * float(lengths.max()))
-        clusters = Clusters(
-            geometry, nodes, precisions(device), margins, lists, room, workers, is_shared
-        )
+        clusters = Clusters(geometry, nodes, precisions(device), margins, lists, room, workers)
         clusters.find(torch.arange(len(nodes), device=device))
         while clusters.n_live > 1:
             next_node = n_rows + sum(map(len, merges))

@@ -5,11 +5,6 @@ by `bounds.py`. The best k are the row's list, and the next one bounds the clust
 whose nearest cluster is not proven are scanned again with more bits, finally in float64; if even
 that cannot distinguish candidates, their distances are computed exactly.
 
-Several processes that link the same rows scan a share of them each and exchange the lists and
-nearest clusters. Every process holds all clusters and makes all merges. Lists may differ between
-processes by rounding, but nearest clusters are proven, so they cannot (`bounds.py`). Which rows
-are scanned depends on the lists, so the processes agree on them.
-
 Shapes: M clusters, R rows per block, C columns per block, k entries per list.
 """
 
@@ -31,7 +26,6 @@ from shoal.clustering.ward.bounds import Margins, product_low, weight
 from shoal.clustering.ward.exact import Geometry, moved_to_front
 from shoal.clustering.ward.lists import Decision, Lists, settle
 from shoal.clustering.workers import Scratch, Workers, matmul_precision
-from shoal.distributed import gather_rows, mean_over_processes, rank, world_size
 
 WIDTH = {"cpu": 1 << 14, "cuda": 1 << 17}
 """Largest number of columns of a block; on the CPU their points fit into the cache."""
@@ -43,9 +37,6 @@ copies."""
 ELEMENT_BYTES = 24
 """Memory per element of a block, for values of 8 bytes and the search of the best; half in
 float32."""
-
-SHARED_PRODUCTS = 1e8
-"""Products from which a scan is shared by processes; for fewer, sending results takes longer."""
 
 FUSED_ELEMENTS = 1 << 12
 """Memory of a row of the fused scan, in elements of a block: its lists in every split and their
@@ -76,7 +67,6 @@ class Clusters:
     lists: Lists
     memory: int
     workers: Workers
-    is_shared: bool = False
 
     def __post_init__(self) -> None:
         geometry = self.geometry
@@ -161,26 +151,16 @@ class Clusters:
         return rows[~is_certain]
 
     def _settled(self, rows: Tensor) -> Tensor:
-        """Settle rows by their own lists; return the others, in the same order in all processes
-        that link together."""
+        """Settle rows by their own lists; return the others."""
 
         def work(part: Tensor) -> Tensor:
             return self._settle(part, self.lists.take(part))
 
-        left = torch.cat(self.workers.map_rows(work, rows, at_most=self.chunk_rows))
-        if not self.is_shared:
-            return left
-        is_left = torch.zeros_like(self.is_live)
-        is_left[left] = True
-        # Left in any process.
-        return rows[mean_over_processes(is_left[rows].float()) > 0]
+        return torch.cat(self.workers.map_rows(work, rows, at_most=self.chunk_rows))
 
     def _scan(self, rows: Tensor) -> None:
-        """Find the lists and nearest clusters of `rows`; several processes share many products."""
-        n_products = len(rows) * self.geometry.centroids.numel()
-        is_shared = self.is_shared and n_products >= SHARED_PRODUCTS
-        mine = rows[rank() :: world_size()] if is_shared else rows
-        left = mine
+        """Find the lists and nearest clusters of `rows`."""
+        left = rows
         for precision in self.precisions:
             if len(left):
                 left = self._undecided(left, precision)
@@ -192,12 +172,6 @@ class Clusters:
 
         if len(left):
             self.workers.map_rows(work, left, at_most=self._rows_at_once())
-        if is_shared:
-            self._accept(
-                gather_rows(mine),
-                self.lists.take(mine).each(gather_rows),
-                self.decision.take(mine).each(gather_rows),
-            )
 
     def _undecided(self, rows: Tensor, precision: Precision) -> Tensor:
         """Scan with one precision; return the rows that it does not decide.

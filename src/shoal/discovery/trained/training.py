@@ -15,7 +15,7 @@ from shoal.arrays import Ints
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.named_categories import Result
 from shoal.discovery.reporter import NOTE, Reporter
-from shoal.distributed import broadcast_flag, broadcast_object, is_main, is_started
+from shoal.distributed import broadcast, is_main, is_started
 from shoal.encoders.embed import ImageRows
 from shoal.methods.clusters import Representation
 from shoal.methods.method import TrainedSettings
@@ -73,8 +73,7 @@ def train(
 
     `after` are seconds of the steps that follow, for messages about the remaining time.
     """
-    broadcast_flag(True, job.device)  # work for the other processes
-    broadcast_object(training, job.device)
+    broadcast(training, job.device)  # work for the other processes
     try:
         learned = represent(
             job, images.trunk_outputs, training, early_stopping=early_stopping, after=after
