@@ -95,20 +95,6 @@ def test_assignments_are_a_parquet_file_too_where_pyarrow_is_installed(
     ).read_bytes()
 
 
-def test_thumbnails_come_back_by_row_and_the_archive_has_the_same_bytes_each_time(
-    tmp_path: Path,
-) -> None:
-    run = Run.create(tmp_path / "run")
-    with pytest.raises(DataError, match="missing"):
-        run.thumbnails([0])
-    written = []
-    for _ in range(2):
-        run.write_thumbnails([b"zero", b"one", b"two"])
-        written.append((run.path / "thumbnails.zip").read_bytes())
-    assert written[0] == written[1]
-    assert run.thumbnails([2, 0]) == [b"two", b"zero"]
-
-
 def test_a_finished_run_is_overwritten_only_when_asked(tmp_path: Path) -> None:
     run = finished_run(tmp_path / "run")
     (run.path / "notes.txt").write_text("mine")

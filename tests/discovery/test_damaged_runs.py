@@ -70,7 +70,7 @@ OWN: dict[str, dict[str, Damage]] = {
     "shifted.npy": {"flat": lambda file: np.save(file, np.ones(7))},
     "tree.npy": {"not a tree": lambda file: np.save(file, np.full((59, 4), -3.0))},
     "frozen.npy": {"shape": lambda file: np.save(file, np.ones((3, 2), np.float32))},
-    "thumbnails.zip": {},
+    "thumbnails.bin": {},
     "model.safetensors": {},
     "model.json": {},
     "skipped.csv": {},

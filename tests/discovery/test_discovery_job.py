@@ -66,7 +66,7 @@ def test_five_colors_are_found_with_three_known(photos, settings, tmp_path: Path
         "tree.npy",
         "estimate.json",
         "shifts.json",
-        "thumbnails.zip",
+        "thumbnails.bin",
     } <= held
     assert not [
         name for name in held if "checkpoint" in name or "best-" in name or name.endswith(".tmp")
@@ -120,7 +120,7 @@ def test_the_frozen_result_is_used_if_training_is_worse_on_held_out_labels(
             )
             <= 1
         )
-        assert len(found.thumbnails(range(60))) == 60
+        assert len(list(found.thumbnails(range(60)))) == 60
 
 
 def test_unreadable_images_do_not_overwrite_a_finished_run(
@@ -167,7 +167,7 @@ def test_rows_of_all_files_are_the_same_images(photos, settings, tmp_path: Path)
     assert [row.path for row in rows] == sorted(photos.truth)
     assert len(run.array("embeddings")) == len(run.array("shifted")) == len(rows) == 60
     assert run.array("tree").shape == (59, 4)
-    assert len(run.thumbnails(range(60))) == 60
+    assert len(list(run.thumbnails(range(60)))) == 60
     given = [f"{row.path},{row.label_given}" for row in rows if row.label_given]
     assert given == sorted(photos.labels.read_text().splitlines()[1:])
     frozen = np.array(run.array("frozen"))

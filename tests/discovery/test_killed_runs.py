@@ -100,6 +100,6 @@ def test_a_killed_run_resumes_to_the_same_bytes(photos, tmp_path: Path) -> None:
     whole = Run.open(tmp_path / "runs" / "whole")
     assert json.loads((whole.path / "metrics.jsonl").read_text().splitlines()[-1])["is_best"]
     parts = {file.name for file in whole.path.rglob("*")}
-    assert parts >= {"choice.json", "model.safetensors", "thumbnails.zip", "tree.npy"}
+    assert parts >= {"choice.json", "model.safetensors", "thumbnails.bin", "tree.npy"}
     for moment in MOMENTS:
         assert_same(Run.open(tmp_path / "runs" / moment), whole, moment)

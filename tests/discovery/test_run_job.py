@@ -40,7 +40,7 @@ def test_the_frozen_result_is_a_finished_run_with_a_report_before_training(
 
     def look(*_args: object) -> None:
         first = Run.open(tmp_path / "run" / "frozen")
-        assert len(first.assignments) == len(first.thumbnails(range(60))) == 60
+        assert len(first.assignments) == len(list(first.thumbnails(range(60)))) == 60
         assert "5 categories in 60 images" in (first.path / "report.html").read_text()
         assert messages[-1].startswith("Frozen result: Found 5 categories")
         assert messages[-1].endswith(f"See {first.path / 'report.html'} during training.")

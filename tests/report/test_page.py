@@ -141,7 +141,7 @@ def test_hostile_names_are_shown_and_never_become_markup(hostile: Run) -> None:
             "shifts.json",
             "accuracy.json",
         ),
-        *("shifted.npy", "frozen.npy", "tree.npy", "thumbnails.zip"),
+        *("shifted.npy", "frozen.npy", "tree.npy", "thumbnails.bin"),
     ],
 )
 def test_no_missing_piece_is_an_error(small: Run, tmp_path: Path, missing: str) -> None:

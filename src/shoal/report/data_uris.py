@@ -3,17 +3,7 @@
 import base64
 from collections.abc import Iterable
 
-from shoal.runs import THUMBNAILS, Run, Thumbnails
-
-STARTS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
-
-
-def data_uri(image: bytes) -> str:
-    """Return a WebP, PNG, JPEG or GIF as a data URI; '' for anything else."""
-    for start, kind in STARTS.items():
-        if image.startswith(start):
-            return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
-    return ""
+from shoal.runs import THUMBNAILS, Run
 
 
 def data_uris(run: Run, rows: Iterable[int], budget: int) -> dict[int, str]:
@@ -21,12 +11,11 @@ def data_uris(run: Run, rows: Iterable[int], budget: int) -> dict[int, str]:
     uri_of: dict[int, str] = {}
     if not run.has(THUMBNAILS):
         return uri_of
-    thumbnails = Thumbnails(run.path)
-    for row in dict.fromkeys(rows):
-        uri = data_uri(thumbnails.read([row])[0])
+    wanted = list(dict.fromkeys(rows))
+    for row, picture in zip(wanted, run.thumbnails(wanted), strict=True):
+        uri = f"data:image/webp;base64,{base64.b64encode(picture).decode()}"
         budget -= len(uri)
         if budget < 0:
             break
-        if uri:
-            uri_of[row] = uri
+        uri_of[row] = uri
     return uri_of

@@ -27,4 +27,4 @@ from shoal.runs.tables import (
     write_csv,
     write_parquet,
 )
-from shoal.runs.thumbnails import THUMBNAILS, Thumbnails
+from shoal.runs.thumbnails import THUMBNAILS

@@ -18,7 +18,7 @@
     shifts.json        labeled accuracy after each mean shift
     choice.json        held-out accuracy of the frozen and trained results
     accuracy.json      accuracy on true labels, if given
-    thumbnails.zip     a small picture of every image
+    thumbnails.bin     a small picture of every image
     changes.json       what the review of an earlier run changed
     model.json         trained blocks, shape, and the weight of the frozen embeddings in the blend
 
@@ -41,7 +41,7 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -74,7 +74,7 @@ from shoal.runs.tables import (
     write_csv,
     write_parquet,
 )
-from shoal.runs.thumbnails import THUMBNAILS, Thumbnails, write_thumbnails
+from shoal.runs.thumbnails import THUMBNAILS, read_thumbnails, write_thumbnails
 from shoal.settings import Plain, Settings, dump_settings, load_settings, read_yaml
 from shoal.text import shown
 
@@ -273,9 +273,9 @@ class Run:
         ids = read_columns(Assignment, self.path / TABLE, ["category_id"])["category_id"]
         return read_vectors(self.path / "embeddings.npy", len(ids))
 
-    def thumbnails(self, rows: Iterable[int]) -> list[bytes]:
-        """Return the thumbnails of some rows."""
-        return Thumbnails(self.path).read(list(rows))
+    def thumbnails(self, rows: Iterable[int]) -> Iterator[bytes]:
+        """Yield the thumbnails of some rows."""
+        return read_thumbnails(self.path, rows)
 
     @classmethod
     def create(cls, path: Path | str, *, force: bool = False) -> Self:
@@ -444,7 +444,7 @@ class Run:
             np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)
 
     def write_thumbnails(self, images: Iterable[bytes]) -> None:
-        """Write thumbnails.zip: a small WebP, PNG or JPEG per row, in row order."""
+        """Write thumbnails.bin: a small WebP per row, in row order."""
         write_thumbnails(self.path, images)
 
 

@@ -27,7 +27,7 @@ from shoal.review.effects import STATUS_OF
 from shoal.review.review import Review, checked_who
 from shoal.review.state import State
 from shoal.review.verbs import decision
-from shoal.runs import UNCERTAIN_BELOW, Thumbnails
+from shoal.runs import THUMBNAILS, UNCERTAIN_BELOW
 from shoal.server import page_data
 from shoal.server.guard import Access, guarded
 from shoal.server.pictures import MAX_SIDE, SHARP_SIDES, Originals
@@ -88,7 +88,6 @@ class PageHandlers:
     def __init__(self, review: Review, access: Access, originals: Originals) -> None:
         self.review = review
         self.access = access
-        self.thumbnails = Thumbnails(review.run.path)
         self.originals = originals
         self.search = Search(review)
         self.version = secrets.token_hex(8)
@@ -145,7 +144,7 @@ class PageHandlers:
                 "csrf": self.access.csrf,
                 "read_only": self.access.is_read_only,
                 "has": {
-                    "thumbnails": self.thumbnails.file.is_file(),
+                    "thumbnails": run.has(THUMBNAILS),
                     "originals": not self.originals.missing,
                 },
                 "originals_missing": self.originals.missing,
@@ -164,11 +163,11 @@ class PageHandlers:
         their bytes. `sharp`, a side length in pixels, asks for larger ones."""
         rows = self._rows(request.query_params)
         side = number(request.query_params.get("sharp", "0"))
-        if side or not self.thumbnails.file.is_file():
+        if side or not self.review.run.has(THUMBNAILS):
             smallest, largest = SHARP_SIDES
             images = [self._sharp(row, min(max(side, smallest), largest)) for row in rows]
         else:
-            images = self.thumbnails.get(rows)
+            images = list(self.review.run.thumbnails(rows))
         # A picture that could not be read may be there the next time.
         sizes = np.array([len(images), *map(len, images)], dtype="<u4").tobytes()
         return _binary(sizes + b"".join(images), CACHED if all(images) else None)
