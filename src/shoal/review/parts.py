@@ -1,8 +1,7 @@
 """The parts of a category: its images as the tree of the run would separate them.
 
-After some actions a category may hold any images, so only they are looked at: of all merges of the
-tree those that join two of them count, and undoing the last n - 1 gives n parts. O(N) for a run of
-N images.
+After some actions a category may hold any images, so only they are merged, in the order of the
+tree, until as many parts are left as wanted.
 """
 
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import DataError, UsageError
-from shoal.review.state import State, by_category
+from shoal.review.state import State
 from shoal.runs import MIXED_FROM, Run, damaged, read_vectors
 
 MAX_WITHOUT_TREE = 4_000
@@ -29,7 +28,20 @@ def parts_of(state: State, category: int, n_parts: SupportsIndex) -> list[Ints]:
         raise UsageError(
             f"parts: found {n_parts}, expected 2 to {len(rows)}, the number of its images"
         )
-    return labeled_first(state, category, cut(linkage_of(state, rows), rows, int(n_parts)))
+    run = state.run
+    if run.has("tree.npy"):
+        parts = cut(_merges(run, len(state)), rows, int(n_parts))
+        return labeled_first(state, category, parts)
+    if not run.has("embeddings.npy") or len(rows) > MAX_WITHOUT_TREE:
+        raise DataError(
+            f"{run.path}: has no tree to split {len(rows):,} images by; choose images instead"
+        )
+    from scipy.cluster.hierarchy import ward
+
+    vectors = read_vectors(run.path / "embeddings.npy", len(state))
+    merges: Ints = ward(vectors[rows])[:, :2].astype(np.int64)
+    parts = [rows[part] for part in cut(merges, np.arange(len(rows)), int(n_parts))]
+    return labeled_first(state, category, parts)
 
 
 def proposed_split(state: State, category: int) -> tuple[Ints, Ints] | None:
@@ -52,25 +64,6 @@ def labeled_first(state: State, category: int, parts: Sequence[Ints]) -> list[In
     return sorted(parts, key=lambda part: -int(is_labeled[part].sum()))
 
 
-def linkage_of(state: State, rows: Ints) -> Ints:
-    """Return (n - 1, 2) the merges among some images, lowest first.
-
-    Numbers below n are positions in `rows`, n + i is the i-th merge.
-    """
-    run = state.run
-    if run.has("tree.npy"):
-        return _induced(_merges(run, len(state)), rows, len(state))
-    if not run.has("embeddings.npy") or len(rows) > MAX_WITHOUT_TREE:
-        raise DataError(
-            f"{run.path}: has no tree to split {len(rows):,} images by; choose images instead"
-        )
-    from scipy.cluster.hierarchy import ward
-
-    vectors = read_vectors(run.path / "embeddings.npy", len(state))
-    merges: Ints = ward(vectors[rows])[:, :2].astype(np.int64)
-    return merges
-
-
 def _merges(run: Run, n_leaves: int) -> Ints:
     """Return (N - 1, 2) the two nodes of each merge in tree.npy."""
     tree = run.array("tree")
@@ -81,39 +74,17 @@ def _merges(run: Run, n_leaves: int) -> Ints:
     return np.asarray(tree[:, :2], np.int64)
 
 
-def _induced(merges: Ints, rows: Ints, n_leaves: int) -> Ints:
-    """Return (n - 1, 2) the merges of a tree restricted to some leaves."""
-    root = n_leaves + len(merges) - 1
-    above = np.full(root + 1, root)  # the node above each
-    above[merges] = np.arange(n_leaves, root + 1)[:, None]
-    parents = above.tolist()  # a list: single elements are read faster
-    passed = {root}
-    for row in rows.tolist():
-        node = row
-        while node not in passed:
-            passed.add(node)
-            node = parents[node]
-    inner = np.array(sorted(node for node in passed if node >= n_leaves))
-    below = dict(zip(rows.tolist(), range(len(rows)), strict=True))  # the new number of each node
-    pairs: list[tuple[int, int]] = []
-    for node, (a, b) in zip(inner.tolist(), merges[inner - n_leaves].tolist(), strict=True):
-        left = below.get(a, -1)  # -1: above no leaf of ours
-        right = below.get(b, -1)
-        if left >= 0 and right >= 0:
-            below[node] = len(rows) + len(pairs)
-            pairs.append((left, right))
-        else:
-            below[node] = max(left, right)
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+def cut(merges: Ints, leaves: Ints, n_parts: int) -> list[Ints]:
+    """Return some leaves of a tree in the parts that remain before its last merges, largest first.
 
-
-def cut(linkage: Ints, rows: Ints, n_parts: int) -> list[Ints]:
-    """Return the rows of each part after undoing the last `n_parts` - 1 merges, largest first."""
-    from scipy.cluster.hierarchy import fcluster
-
-    order = np.arange(len(linkage))
-    tree = np.column_stack([linkage, order, order]).astype(np.float64)  # only the order counts
-    labels = fcluster(tree, n_parts, "maxclust").astype(np.int64)
-    positions = by_category(labels, np.arange(len(rows)))
-    parts = [rows[part] for part in positions.values()]
+    A merge joins two nodes: numbers up to `len(merges)` are leaves, the following ones merges.
+    """
+    groups = {leaf: [leaf] for leaf in leaves.tolist()}
+    for node, (first, second) in enumerate(merges.tolist(), start=len(merges) + 1):
+        if len(groups) == n_parts:
+            break
+        group = groups.pop(first, []) + groups.pop(second, [])
+        if group:
+            groups[node] = group
+    parts = [np.sort(group) for group in groups.values()]
     return sorted(parts, key=lambda part: (-len(part), int(part[0])))
