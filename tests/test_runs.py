@@ -1,3 +1,4 @@
+import dataclasses
 import os
 import re
 import subprocess
@@ -61,6 +62,8 @@ CATEGORIES = [
     for number, name in enumerate(("Ærfugl / hunn", "novel-001", "=1+1"))
 ]
 
+HEADER = ",".join(field.name for field in dataclasses.fields(Category))
+
 
 def test_what_was_written_is_read_back_equal(tmp_path: Path) -> None:
     finished_run(tmp_path / "run")
@@ -68,7 +71,6 @@ def test_what_was_written_is_read_back_equal(tmp_path: Path) -> None:
     assert str(run.assignments) == str(ROWS)  # as text, because nan != nan
     assert str(run.categories) == str(CATEGORIES)
     assert run.n_clusters == 3
-    assert run.skipped == []
     assert run.config == {"epochs": 3}
     assert run.provenance["seed"] == 7
     assert run.provenance["packages"]["torch"]
@@ -148,8 +150,8 @@ def test_a_run_whose_files_were_edited_says_what_is_missing(tmp_path: Path) -> N
         ("metrics.jsonl", '{"epoch": 1}\n{"epoch"', "line 2"),
         ("config.yaml", "epochs: 3\nx: !!python/object:os.system {}\n", "line 2"),
         ("config.yaml", "- 3\n", "config.yaml"),
-        ("skipped.csv", 'path,reason\na.jpg,"trunc\nb.jpg,x\n', "line 2"),
-        ("skipped.csv", "path,reason\na.jpg,cut\nb.jpg\n", "line 3"),
+        ("categories.csv", f'{HEADER}\n0,"gull\n1,x\n', "line 2"),
+        ("categories.csv", f"{HEADER}\n\n0,gull\n", "line 3"),
     ],
 )
 def test_an_edited_part_is_named_with_its_place(
@@ -159,7 +161,7 @@ def test_an_edited_part_is_named_with_its_place(
     (run.path / part).write_text(text)
     name, kind = part.split(".")
     reads = {"json": lambda: run.json(name), "yaml": lambda: run.config}
-    reads |= {"jsonl": lambda: run.metrics, "csv": lambda: run.skipped}
+    reads |= {"jsonl": lambda: run.metrics, "csv": lambda: run.categories}
     with pytest.raises(DataError) as refused:
         reads[kind]()
     assert part in str(refused.value)

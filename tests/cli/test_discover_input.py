@@ -95,20 +95,6 @@ def test_control_characters_in_names_are_made_visible_everywhere(
     refused(discover(tmp_path / f"no\nerror{evil}"), 3, f"no␊error{visible}: no such folder")
 
 
-def test_a_dry_run_counts_categories_and_unreadable_files(given, photos) -> None:
-    for i in range(2):
-        (photos.folder / f"{i}.jpg").write_bytes(b"no image")
-    found = discover(*given, "--dry-run")
-    assert found.stdout.splitlines()[0].endswith(" unlabeled, 2 unreadable")
-    assert [line.split() for line in found.stdout.splitlines()[1:]] == [
-        ["6", "blue"],
-        ["6", "green"],
-        ["6", "red"],
-    ]
-    facts = json.loads(discover(*given, "--dry-run", "--json").stdout)
-    assert facts["categories"] == {"blue": 6, "green": 6, "red": 6}
-
-
 def test_exact_copies_of_images_are_counted(given, photos) -> None:
     first = min(photos.folder.glob("*.png"))
     shutil.copy(first, photos.folder / "zz-copy.png")

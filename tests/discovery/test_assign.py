@@ -70,7 +70,7 @@ def test_images_of_the_run_are_assigned_to_their_categories(
     assigner = Assigner(run, device="cpu", reporter=Reporter(messages.append))
     rows, skipped = assigner.assign_images(read_collection(same_photos.folder, False))
     assert messages == []
-    assert skipped == ()
+    assert not skipped
     changed = [
         new
         for new, old in zip(rows, run.assignments, strict=True)
@@ -102,7 +102,7 @@ def test_an_outlier_is_possibly_new(discover_same, tmp_path: Path) -> None:
     (new / "broken.png").write_bytes(b"")
     assigner = Assigner(run, outlier_share=0.0, device="cpu")
     rows, skipped = assigner.assign(new)
-    assert [skip.name for skip in skipped] == ["broken.png"]
+    assert list(skipped) == ["broken.png"]
     assert assigner.threshold == pytest.approx(max(row.outlier_score for row in run.assignments))
     (row,) = rows
     assert row.outlier_score > assigner.threshold

@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +25,6 @@ from shoal.errors import UsageError
 from shoal.words import count
 
 if TYPE_CHECKING:
-    from shoal.data.pixels.loading import Skipped
     from shoal.discovery.assign import Assigner
 
 POLL_S = 2.0
@@ -116,7 +115,7 @@ def assign(
         "n_possibly_new": n_new,
         "threshold": assigner.threshold,
         "out": out and str(out),
-        "skipped": [{"path": image.name, "reason": image.reason} for image in skipped],
+        "skipped": [{"path": name, "reason": reason} for name, reason in skipped.items()],
         "assignments": [nan_to_null(asdict(row)) for row in rows],
     }
     result(shown, facts, as_json=json)
@@ -166,6 +165,6 @@ def _watch(
             log(f"assigned {count(len(rows), 'image')}")
 
 
-def _report_skipped(skipped: Sequence["Skipped"]) -> None:
-    for image in skipped:
-        log(f"note: {image.name} skipped: {image.reason}")
+def _report_skipped(skipped: Mapping[str, str]) -> None:
+    for name, reason in skipped.items():
+        log(f"note: {name} skipped: {reason}")

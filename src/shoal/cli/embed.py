@@ -84,8 +84,8 @@ def embed(
     if not is_main():
         return
     write_embeddings(embeddings, out)
-    for image in skipped:
-        log(f"note: {image.name} skipped: {image.reason}")
+    for name, reason in skipped.items():
+        log(f"note: {name} skipped: {reason}")
     n_images, n_columns = embeddings.x.shape
     facts = {
         "out": str(out),

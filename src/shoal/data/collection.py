@@ -7,7 +7,7 @@ It never holds hidden labels: an unlabeled image has the label -1. Evaluation us
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,7 @@ class Collection:
     folders: tuple[str, ...] = ()
     """The folders below `root` whose images are all in the collection; empty if images were
     listed one by one."""
-    left_out: tuple[tuple[str, str], ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
     """Names of files that cannot be read (broken links, pipes, undecodable names), and why."""
     previous: PreviousCategories | None = None
     """Categories of an earlier run of these images and its review, or None."""

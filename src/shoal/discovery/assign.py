@@ -24,7 +24,7 @@ from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.never_seen import seen_probability
 from shoal.clustering.sums import unit_points
 from shoal.data.collection import Collection
-from shoal.data.pixels.loading import NoneReadable, Skipped, file_state, load_pixels
+from shoal.data.pixels.loading import NoneReadable, file_state, load_pixels
 from shoal.data.readers import read_collection, read_embeddings
 from shoal.data.readers.boxes import NO_BOXES, BoxOptions, refuse_boxes
 from shoal.data.readers.embeddings import EMBEDDING_SUFFIXES
@@ -69,8 +69,8 @@ UNREADABLE_ROW = Assignment(
 )
 """The row of an unreadable image."""
 
-Assigned = tuple[list[Assignment], tuple[Skipped, ...]]
-"""The rows, and the unreadable images."""
+Assigned = tuple[list[Assignment], dict[str, str]]
+"""The rows, and the unreadable images with the reason."""
 
 
 class Assigner:
@@ -189,7 +189,7 @@ class Assigner:
         if suffix in (".npy", ".npz") or (not has_encoder and suffix in EMBEDDING_SUFFIXES):
             refuse_boxes(boxes, has_files=False)
             embeddings = read_embeddings(path)
-            return self.assign_embeddings(embeddings.names, embeddings.x), ()
+            return self.assign_embeddings(embeddings.names, embeddings.x), {}
         _ = self.networks  # without networks, raise before images are listed
         address = as_address(images)
         if suffix in IMAGE_SUFFIXES and (address is not None or path.is_file()):
@@ -201,7 +201,7 @@ class Assigner:
         for note in collection.notes:
             self.reporter.report(f"{NOTE}{note}")
         rows, skipped = self.assign_images(collection)
-        return rows, (*(Skipped(*left_out) for left_out in collection.left_out), *skipped)
+        return rows, {**collection.left_out, **skipped}
 
     def _assign_list(self, images: Any) -> Assigned:
         """Assign a list, array or data frame of images, or the rows of an array of embeddings.
@@ -213,7 +213,7 @@ class Assigner:
             images = list(table.columns[require_column(table, PATH_COLUMNS, None, "path")])
         if isinstance(images, np.ndarray) and images.dtype.kind == "f" and images.ndim == 2:
             names = [f"row-{i:06d}" for i in range(len(images))]
-            return self.assign_embeddings(names, images), ()
+            return self.assign_embeddings(names, images), {}
         has_paths = False
         if is_list(images):
             has_paths = len(images) > 0 and isinstance(next(iter(images)), str | os.PathLike)
@@ -241,7 +241,7 @@ class Assigner:
             replace(row_of.get(name, UNREADABLE_ROW), path=path)
             for name, path in zip(names, paths, strict=True)
         ]
-        return listed, tuple(Skipped(path_of[image.name], image.reason) for image in skipped)
+        return listed, {path_of[name]: reason for name, reason in skipped.items()}
 
     def assign_images(self, collection: Collection) -> Assigned:
         """Assign images; their labels are ignored."""
@@ -362,10 +362,10 @@ class Watch:
         )
         self._seen = states
         if not ready:
-            return [], ()
+            return [], {}
         self._assigned |= {name: states[name] for name in ready}
         collection = Collection(ready, np.full(len(ready), UNLABELED), (), root=self.root)
         try:
             return self.assigner.assign_images(collection)
         except DataError as error:  # none can be decoded; later images may be fine
-            return [], tuple(Skipped(name, str(error)) for name in ready)
+            return [], dict.fromkeys(ready, str(error))

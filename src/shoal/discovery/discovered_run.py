@@ -193,8 +193,8 @@ class DiscoveredRun(Run):
             source=boxes, min_confidence=min_confidence, margin=margin, whole_images=whole_images
         )
         rows, skipped = assigner.assign(images, allow_missing=allow_missing, boxes=options)
-        for image in skipped:
-            LOGGED.report(f"note: {image.name}: {image.reason}")
+        for name, reason in skipped.items():
+            LOGGED.report(f"note: {name}: {reason}")
         return rows
 
     def evaluate(self, truth: Any) -> Score:

@@ -30,15 +30,15 @@ class DiscoveryJob(Job):
     """The review of an earlier run that this one continues."""
     report: bool = True
 
-    def plan(self, readable: Collection) -> Plain:
+    def plan(self) -> Plain:
         """Return counts of images by category, the method, and whether it may train."""
         return {
-            "n_images": len(readable),
-            "n_labeled": readable.n_labeled,
-            "n_unlabeled": len(readable) - readable.n_labeled,
-            "n_unreadable": len(self.collection) - len(readable) + len(self.collection.left_out),
-            "classes": list(readable.classes),
-            "class_sizes": readable.class_sizes.tolist(),
+            "n_images": len(self.collection),
+            "n_labeled": self.collection.n_labeled,
+            "n_unlabeled": len(self.collection) - self.collection.n_labeled,
+            "n_unreadable": len(self.collection.left_out),
+            "classes": list(self.collection.classes),
+            "class_sizes": self.collection.class_sizes.tolist(),
             "method": self.settings.method,
             "trains": self.settings.is_trained,
         }

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from shoal.data.collection import Collection
-from shoal.data.pixels.loading import Skipped
 from shoal.data.readers.embeddings import Embeddings
 from shoal.device import AnyDevice, choose_device
 from shoal.discovery.discovery_settings import DiscoverySettings
@@ -30,7 +29,7 @@ def embed_collection(
     pixel_size: int = DiscoverySettings.pixel_size,
     device: AnyDevice = None,
     reporter: Reporter = LOGGED,
-) -> tuple[Embeddings, list[Skipped]]:
+) -> tuple[Embeddings, dict[str, str]]:
     """Embed a collection with a frozen encoder; unreadable images are left out and listed.
 
     Embeddings of more than 1 GiB are in a memory map. Several processes share the work, and the
@@ -59,7 +58,7 @@ def embed_collection(
         classes=readable.classes,
         rows=np.arange(len(readable)),
     )
-    return embeddings, [*(Skipped(*left_out) for left_out in collection.left_out), *pixels.skipped]
+    return embeddings, {**collection.left_out, **pixels.skipped}
 
 
 def check_target(file: Path, *, force: bool) -> None:

@@ -157,7 +157,7 @@ class Job(ABC):
         return encoders[0]
 
     @abstractmethod
-    def plan(self, readable: Collection) -> Plain:
+    def plan(self) -> Plain:
         """Return what --dry-run reports in addition to the items common to all jobs."""
 
     @abstractmethod

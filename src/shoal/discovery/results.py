@@ -91,7 +91,7 @@ def write_result_run(
     """
     other = Run.create(folder or run.path / result.name, force=True)
     origin = run.provenance
-    names = ("device", "command", "root", "folders", "encoder", "fingerprint")
+    names = ("device", "command", "root", "folders", "encoder", "fingerprint", "n_unreadable")
     config = replace(settings, train=result.name == TRAINED)
     other.start(config, seed=settings.seed, **{name: origin[name] for name in names})
     write_result(other, result, settings)
@@ -190,7 +190,6 @@ def collect_facts(run: Run) -> Plain:
         "n_images": len(rows),
         "n_labeled": n_labeled,
         "n_unlabeled": len(rows) - n_labeled,
-        "n_unreadable": len(run.skipped),
         "n_uncertain": sum(value < UNCERTAIN_BELOW for value in column(rows, "confidence")),
         "n_clusters": run.n_clusters,
         "n_known": run.n_known,
@@ -210,6 +209,7 @@ def collect_facts(run: Run) -> Plain:
         "changes": changes or None,
         "choice": run.json("choice") if run.has("choice.json") else None,
         "other_result": next(iter(others), None),
+        "n_unreadable": provenance.get("n_unreadable"),
         **{name: provenance.get(name) for name in noted},
         "files": {file.name: str(file) for file in sorted(run.path.iterdir()) if file.is_file()},
     }

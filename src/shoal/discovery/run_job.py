@@ -6,20 +6,18 @@ it to embed and to train.
 
 import hashlib
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 
 from shoal.array_cache import read_array, write_array
 from shoal.checksums import digest_names
 from shoal.data.collection import Collection
 from shoal.data.pixels.decoding import NO_HEIC
-from shoal.data.pixels.loading import Pixels, Skipped, check_headers, load_pixels
+from shoal.data.pixels.loading import Pixels, load_pixels
 from shoal.device import describe_device, seed_everything
 from shoal.discovery.cache import trim_cache
 from shoal.discovery.job import EmbeddedImages, Job
@@ -39,9 +37,10 @@ from shoal.encoders.hub import is_cached
 from shoal.encoders.vision import Encoder
 from shoal.encoders.weights import digest_weights
 from shoal.errors import DataError, Diverged, ShoalError, UsageError
+from shoal.files import write_text
 from shoal.methods.clusters import Representation, to_numpy
 from shoal.methods.trunk_outputs import TrunkOutputs
-from shoal.runs import THUMBNAILS, Run, Skip, check_not_locked, damaged, locked
+from shoal.runs import THUMBNAILS, Run, check_not_locked, csv_text, damaged, locked
 from shoal.settings import Plain, differences
 from shoal.training.tokens import TokenCollector
 from shoal.words import count, first_few, plural
@@ -72,8 +71,7 @@ def preview(job: Job) -> Plain:
     """Return what a job would do, for --dry-run; raise any error that can be found without decoding
     images.
 
-    Writes nothing, and reads only the header of each image. The encoder is loaded unless it would
-    have to be downloaded.
+    Writes nothing, and opens no image. The encoder is loaded unless it would have to be downloaded.
     """
     collection = job.collection
     encoder = job.settings.method_settings.encoder
@@ -84,20 +82,17 @@ def preview(job: Job) -> Plain:
         job.load_encoder()
     check_not_locked(job.run.path)
     _check_folder(job)
-    unreadable = check_headers(collection, job.settings.pixel_size)
-    names = {image.name for image in unreadable}
-    readable = _readable(job, [name not in names for name in collection.names], unreadable)
     return {
-        "counted": readable.count(n_unreadable=len(unreadable)),
+        "counted": collection.count(),
         "layout": collection.layout,
-        "categories": dict(zip(readable.classes, readable.class_sizes.tolist(), strict=True)),
-        "notes": [*collection.notes, *_heic_notes(unreadable)],
+        "categories": dict(zip(collection.classes, collection.class_sizes.tolist(), strict=True)),
+        "notes": collection.notes,
         "out": str(job.run.path),
         "is_finished": job.run.is_complete and not job.force,
         "encoder": encoder,
         "encoder_is_installed": is_available,
         "device": str(job.device),
-        **job.plan(readable),
+        **job.plan(),
     }
 
 
@@ -105,28 +100,6 @@ def report_collection(collection: Collection, reporter: Reporter) -> None:
     """Report the number of images, how they were read, and notes."""
     for line in collection.describe().splitlines():
         reporter.report(line)
-
-
-def _heic_notes(unreadable: Sequence[Skipped]) -> list[str]:
-    """Return a note if HEIC files need a package to be decoded."""
-    n_heic = sum(image.reason == NO_HEIC for image in unreadable)
-    if n_heic == 0:
-        return []
-    files = count(n_heic, "HEIC file")
-    return [f"without pillow-heif, {files} cannot be read; pip install pillow-heif"]
-
-
-def _readable(job: Job, index: ArrayLike, unreadable: Sequence[Skipped]) -> Collection:
-    """Return the readable images, at `index`; raise if too few remain."""
-    if not unreadable:
-        return job.collection
-    try:
-        readable = job.collection.subset(index)
-        job.check(readable)
-    except ShoalError as error:
-        first = f"for example {unreadable[0].name}: {unreadable[0].reason}"
-        raise DataError(f"{error} ({len(unreadable):,} unreadable, {first})") from error
-    return readable
 
 
 def _run_main(job: Job) -> None:
@@ -293,7 +266,13 @@ def _start_run(job: Job, encoder: Encoder, checksum: str) -> None:
 def _decode(job: Job) -> Pixels:
     """Decode the images of a job; raise if too few remain."""
     pixels = decode(job.collection, job.settings.pixel_size, job.reporter)
-    _readable(job, pixels.index, pixels.skipped)
+    if pixels.skipped:
+        try:
+            job.check(job.collection.subset(pixels.index))
+        except ShoalError as error:
+            name, reason = next(iter(pixels.skipped.items()))
+            first = f"for example {name}: {reason}"
+            raise DataError(f"{error} ({len(pixels.skipped):,} unreadable, {first})") from error
     return pixels
 
 
@@ -301,8 +280,12 @@ def decode(collection: Collection, pixel_size: int, reporter: Reporter) -> Pixel
     """Decode images, or read them from the pixel cache, which is kept below its limit."""
     with reporter.progress("decoding images", "images") as progress:
         pixels = load_pixels(collection, pixel_size, progress=progress)
-    for note in _heic_notes(pixels.skipped):
-        reporter.report(f"note: {note}")
+    n_heic = list(pixels.skipped.values()).count(NO_HEIC)
+    if n_heic:
+        files = count(n_heic, "HEIC file")
+        reporter.report(
+            f"note: without pillow-heif, {files} cannot be read; pip install pillow-heif"
+        )
     if collection.images is None and is_main():
         for removed in trim_cache(collection.where, pixel_size):
             reporter.report(
@@ -317,10 +300,11 @@ def _embed(job: Job, pixels: Pixels, encoder: Encoder) -> EmbeddedImages:
     collection = job.collection
     if pixels.skipped:
         collection = collection.subset(pixels.index)
-    left_out = [(image.name, image.reason) for image in pixels.skipped]
-    left_out += job.collection.left_out
+    left_out = {**pixels.skipped, **job.collection.left_out}
+    run.note(n_unreadable=len(left_out))
     if left_out:
-        run.write_skipped(Skip(path=path, reason=reason) for path, reason in sorted(left_out))
+        skipped = csv_text(("path", "reason"), sorted(left_out.items()))
+        write_text(run.path / "skipped.csv", skipped)
         counted = collection.count(n_unreadable=len(pixels.skipped))
         job.reporter.report(f"{counted}, listed in {run.path / 'skipped.csv'}")
     if copies := pixels.copies:

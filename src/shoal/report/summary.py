@@ -34,8 +34,9 @@ def sentences(run: ReviewedRun) -> list[str]:
     ]
     if run.has("shifts.json") and run.json("shifts").get("linkage_method") == "average":
         found.append(f"{AVERAGE_LINKAGE[0].upper()}{AVERAGE_LINKAGE[1:]}.")
-    if run.skipped:
-        found.append(f"{count(len(run.skipped), 'file')} could not be read: see skipped.csv.")
+    n_unreadable = run.provenance.get("n_unreadable")
+    if n_unreadable:
+        found.append(f"{count(n_unreadable, 'file')} could not be read: see skipped.csv.")
     return list(filter(None, found))
 
 

@@ -15,7 +15,6 @@ from shoal.runs.tables import (
     UNREADABLE,
     Assignment,
     Category,
-    Skip,
     check_columns,
     column,
     csv_text,

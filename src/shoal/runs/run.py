@@ -66,7 +66,6 @@ from shoal.runs.tables import (
     TABLE,
     Assignment,
     Category,
-    Skip,
     check_agreement,
     read_columns,
     read_rows,
@@ -229,14 +228,6 @@ class Run:
     def categories(self) -> list[Category]:
         """A row per category, known ones first."""
         return read_rows(Category, self.path / "categories.csv")
-
-    @property
-    def skipped(self) -> list[Skip]:
-        """The unreadable files."""
-        file = self.path / "skipped.csv"
-        if not file.exists():
-            return []
-        return read_rows(Skip, file)
 
     @property
     def n_clusters(self) -> int:
@@ -431,10 +422,6 @@ class Run:
     def write_categories(self, rows: Iterable[Category]) -> None:
         """Write categories.csv."""
         write_text(self.path / "categories.csv", to_csv(Category, [*rows]))
-
-    def write_skipped(self, rows: Iterable[Skip]) -> None:
-        """Write skipped.csv."""
-        write_text(self.path / "skipped.csv", to_csv(Skip, [*rows]))
 
     def write_array(self, name: str, array: NDArray[Any]) -> None:
         """Write `<name>.npy`, in blocks."""

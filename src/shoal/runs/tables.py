@@ -104,15 +104,7 @@ class Category:
     """The inner node right above it in the tree of categories; '' if there is none."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Skip:
-    """A file that could not be read."""
-
-    path: str
-    reason: str
-
-
-Row = TypeVar("Row", Assignment, Category, Skip)
+Row = TypeVar("Row", Assignment, Category)
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

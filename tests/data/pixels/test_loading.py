@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from shoal.data.pixels.decoding import decode_file, square
-from shoal.data.pixels.loading import NoneReadable, Skipped, load_pixels
+from shoal.data.pixels.loading import NoneReadable, load_pixels
 from shoal.data.readers import read_collection
 from shoal.errors import ShoalError
 
@@ -93,9 +93,8 @@ def test_broken_files_are_skipped_and_ids_do_not_shift(make_images, cache):
         assert pixels.names == ("0.png", "2.png")
         np.testing.assert_array_equal(pixels.index, [0, 2])
         np.testing.assert_array_equal(pixels[:], reference(root, ("0.png", "2.png")))
-        assert [image.name for image in pixels.skipped] == ["1.png", "3.png", "4.png", "5.png"]
-        assert isinstance(pixels.skipped[0], Skipped)
-        assert pixels.skipped[3].reason == "the file does not exist"
+        assert list(pixels.skipped) == ["1.png", "3.png", "4.png", "5.png"]
+        assert pixels.skipped["5.png"] == "the file does not exist"
     Image.new("RGB", (9, 9)).save(root / "3.png")
     assert load_pixels(collection, SIZE, cache=cache).names == ("0.png", "2.png", "3.png")
 
@@ -144,8 +143,8 @@ def test_an_image_in_memory_that_cannot_be_read_is_skipped(tmp_path, cache):
     with Image.open(tmp_path / "a.bmp") as lazy:
         pixels = load_pixels(read_collection([Image.new("L", (4, 4)), lazy]), SIZE, cache=cache)
     assert pixels.names == ("image-000000",)
-    assert pixels.skipped[0].name == "image-000001"
-    assert "truncated" in pixels.skipped[0].reason
+    assert list(pixels.skipped) == ["image-000001"]
+    assert "truncated" in pixels.skipped["image-000001"]
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_boxes_that_cannot_be_cut_are_skipped_by_line(root: Path) -> None:
     )
     found = read(root, root / "boxes.csv")
     assert found.names == (A,)
-    lines = sorted(reason.rpartition("line ")[2] for _, reason in found.left_out)
+    lines = sorted(reason.rpartition("line ")[2] for reason in found.left_out.values())
     assert lines == ["3)", "4)", "5)", "6)"]
     assert any(note.startswith("4 boxes skipped") for note in found.notes)
 
@@ -177,7 +177,7 @@ def test_coordinates_are_those_of_the_upright_image(root: Path, tmp_path: Path) 
         ]
     )
     found = read(root, write_json(tmp_path / "coco.json", unturned))
-    assert [name for name, _ in found.left_out] == ["turned.jpg#xywh=10,20,30,10"]
+    assert list(found.left_out) == ["turned.jpg#xywh=10,20,30,10"]
 
 
 def test_given_labels_are_of_boxes_or_of_their_images(root: Path, tmp_path: Path) -> None:

@@ -118,14 +118,6 @@ def date_of(file: str) -> str:
 
 
 @_explained()
-def check_header(path: str) -> None:
-    """Raise `Unreadable` if a file is missing, empty or of unknown format."""
-    # Decoding checks the size: a large JPEG may be decoded at a smaller scale.
-    with suppress(Image.DecompressionBombError):
-        _open(split_file(path)[0], None).close()
-
-
-@_explained()
 def fetch(path: str) -> bytes:
     """Read the bytes of an image on a network or in a shard, or raise `Unreadable`."""
     return read_stored(path)

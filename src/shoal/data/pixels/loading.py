@@ -18,7 +18,6 @@ import re
 import shutil
 import time
 import uuid
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +33,7 @@ from shoal.arrays import Ints
 from shoal.boxes import split_file
 from shoal.checksums import digest_rows
 from shoal.data.collection import Collection
-from shoal.data.pixels.decoding import MISSING, Unreadable, check_header, decode_image
+from shoal.data.pixels.decoding import MISSING, Unreadable, decode_image
 from shoal.data.pixels.workers import CHUNK, DecodingJob, available_cpus, decode_files
 from shoal.data.storage.addresses import Location, as_address
 from shoal.data.storage.remote import LOST
@@ -59,26 +58,15 @@ SAVE_EVERY_S = 20.0
 MAX_LOST = 64
 """Consecutive images with a lost connection after which decoding stops."""
 
-N_THREADS = 16
-"""Files whose headers are read concurrently."""
-
 MAX_WORKERS = 16
 """Default limit of workers; a disk seldom feeds more."""
 
 
-@dataclass(frozen=True)
-class Skipped:
-    """An image that could not be decoded, and why."""
-
-    name: str
-    reason: str
-
-
 class NoneReadable(DataError):
-    """No image of a collection can be decoded; `skipped` has the reasons."""
+    """No image of a collection can be decoded; `skipped` has the reasons by name."""
 
-    def __init__(self, skipped: tuple[Skipped, ...]) -> None:
-        reasons, _ = zip(*Counter(image.reason for image in skipped).most_common(3), strict=True)
+    def __init__(self, skipped: dict[str, str]) -> None:
+        reasons = [reason for reason, _ in Counter(skipped.values()).most_common(3)]
         super().__init__(
             f"none of the {len(skipped):,} images can be decoded: {'; '.join(reasons)}"
         )
@@ -98,8 +86,8 @@ class Pixels:
     """(N,) images that could be decoded, in the order of the collection."""
     index: Ints
     """(N,) their positions in the collection."""
-    skipped: tuple[Skipped, ...]
-    """Images that could not be decoded."""
+    skipped: dict[str, str]
+    """Images that could not be decoded, and why."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -376,34 +364,8 @@ def _assemble(
 ) -> Pixels:
     """Return the pixels of all images but those that failed, by the row of each image."""
     names = collection.names
-    skipped = tuple(Skipped(names[i], failed[i]) for i in sorted(failed))
+    skipped = {names[i]: failed[i] for i in sorted(failed)}
     index = np.array([i for i in range(len(names)) if i not in failed], dtype=np.int64)
     if not len(index):
         raise NoneReadable(skipped)
     return Pixels(store, np.array(rows)[index], tuple(names[i] for i in index), index, skipped)
-
-
-def check_headers(collection: Collection, size: int) -> tuple[Skipped, ...]:
-    """Return the files that are missing, empty or of unknown format, by their first bytes.
-
-    Unchanged files that were decoded before at this size are not opened. Truncated and too large
-    files are found only when they are decoded. Only local files are checked: others are in memory,
-    or would take a request each.
-    """
-    if collection.root is None:
-        return ()
-    root = collection.root
-    known = Store.read(store_folder(cache_folder(), root, size), size).rows
-
-    def check(name: str) -> Skipped | None:
-        path = f"{root}/{name}"
-        if name not in known or known[name][0] != file_state(path):
-            try:
-                check_header(path)
-            except Unreadable as error:
-                return Skipped(name, str(error))
-        return None
-
-    with warnings.catch_warnings(), ThreadPoolExecutor(N_THREADS) as threads:
-        warnings.simplefilter("ignore")  # Pillow warns of large images
-        return tuple(filter(None, threads.map(check, collection.names)))

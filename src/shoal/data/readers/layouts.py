@@ -461,7 +461,7 @@ def _build(listing: Listing, labels: ClassOf | None, layout: str) -> Collection:
         layout=layout,
         notes=tuple(listing.notes),
         folders=listing.folders,
-        left_out=tuple(sorted(listing.left_out.items())),
+        left_out=dict(sorted(listing.left_out.items())),
     )
 
 

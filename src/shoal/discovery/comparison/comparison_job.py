@@ -89,10 +89,10 @@ class ComparisonJob(Job):
         repeats = range(self.comparison.repeats)
         return [split_labels(collection, self.settings, repeat) for repeat in repeats]
 
-    def plan(self, readable: Collection) -> Plain:
+    def plan(self) -> Plain:
         """Return which labels would be held out, and what would be trained."""
         return {
-            "held_out": [split.in_words() for split in self.split_labels(readable)],
+            "held_out": [split.in_words() for split in self.split_labels(self.collection)],
             "methods": [name_of(each) for each in self.methods],
             "n_trainings": len(self._epochs) * self.comparison.repeats,
             "epochs": self._epochs,
