@@ -213,7 +213,8 @@ def write_digits(path: Path, n_images: int = 1797) -> Run:
             },
         )
     run.write_thumbnails(picture(image) for image in pictures)
-    run.finish(seconds=125.0)
+    run.note(seconds=125.0)
+    run.finish()
     return run
 
 
@@ -289,7 +290,8 @@ def write_hostile(path: Path) -> Run:
     run.write_array("shifted", shift(unit(np.array(vectors)), 1, k=3))
     run.write_array("tree", ward(shift(unit(np.array(vectors)), 1, k=3)))
     run.write_thumbnails(picture(rng.random(64) * 16, "PNG") for _ in rows)
-    run.finish(encoder=HOSTILE[0], root=HOSTILE[1])
+    run.note(encoder=HOSTILE[0], root=HOSTILE[1])
+    run.finish()
     return run
 
 

@@ -99,7 +99,8 @@ def write_small(
     run.write_array("embeddings", x)
     run.write_array("tree", ward(x.astype(np.float64)))
     write_estimates(run, len(names))
-    run.finish(seconds=1.0)
+    run.note(seconds=1.0)
+    run.finish()
     return run
 
 

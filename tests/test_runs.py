@@ -28,7 +28,8 @@ def finished_run(path: Path) -> Run:
     run.write_categories(CATEGORIES)
     run.write_array("embeddings", np.eye(2, 3, dtype=np.float32))
     run.write_json("estimate", ESTIMATE)
-    run.finish(seconds=1.5)
+    run.note(seconds=1.5)
+    run.finish()
     return run
 
 

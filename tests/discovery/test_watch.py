@@ -31,15 +31,15 @@ def test_each_image_is_assigned_once_after_two_polls_without_a_change(
     watch = Watch(assigner, inbox)
     names = sorted(photos.truth)
     shutil.copy(photos.folder / names[0], inbox)
-    assert watch.poll() == ([], ())  # the file may still be incomplete
+    assert watch.poll() == ([], {})  # the file may still be incomplete
     rows, _ = watch.poll()
     assert [row.path for row in rows] == [names[0]]
     assert rows[0].category_id == assigner.run.assignments[0].category_id
-    assert watch.poll() == ([], ())
+    assert watch.poll() == ([], {})
     (inbox / names[1]).write_bytes((photos.folder / names[1]).read_bytes()[:50])
     watch.poll()
     shutil.copy(photos.folder / names[1], inbox)  # the file is now complete
-    assert watch.poll() == ([], ())
+    assert watch.poll() == ([], {})
     assert [row.path for row in watch.poll()[0]] == [names[1]]
     os.utime(inbox / names[0], (1, 1))  # as if replaced by a file of the same size
     watch.poll()

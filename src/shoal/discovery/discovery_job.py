@@ -52,11 +52,6 @@ class DiscoveryJob(Job):
         write_results(self, result, other)
         return {"result": result.name}
 
-    @property
-    def has_final_outputs(self) -> bool:
-        """Whether the report is written, which comes last."""
-        return not self.report or self.run.has("report.html")
-
     def write_final_outputs(self) -> None:
         """Write changes.json after a review, and the report."""
         if self.refinement is not None:

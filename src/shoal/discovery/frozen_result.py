@@ -29,11 +29,12 @@ def make_frozen_result(job: Job, images: EmbeddedImages) -> Result:
         result = frozen_result(images.frozen, collection, job.settings)
     if job.settings.is_trained:
         run = Run(job.run.path / FROZEN)
-        page = run.path / "report.html"
-        if not (run.is_finished and page.is_file()):
+        if not run.is_finished:
             with job.reporter.progress("writing the report of the frozen result"):
                 write_result_run(job.run, result, job.settings)
-        report(f"Frozen result: {summarize_run(run)} See {page} during training.")
+        report(
+            f"Frozen result: {summarize_run(run)} See {run.path / 'report.html'} during training."
+        )
     report_doubts(result.discovery, collection.labels, job.reporter)
     return result
 

@@ -164,14 +164,8 @@ class Job(ABC):
     def compute(self, images: EmbeddedImages) -> Plain:
         """Compute and write the results; return items for provenance.json."""
 
-    @property
-    def has_final_outputs(self) -> bool:
-        """Whether a finished run has what `write_final_outputs` writes."""
-        return True
-
-    @abstractmethod
-    def write_final_outputs(self) -> None:
-        """Write what needs a finished run."""
+    def write_final_outputs(self) -> None:  # noqa: B027  (a comparison has none)
+        """Write what needs all results, before the run is marked as finished."""
 
 
 def check_collection(collection: Collection, settings: DiscoverySettings) -> None:

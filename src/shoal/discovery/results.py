@@ -84,7 +84,7 @@ def cluster(
 
 def write_result_run(
     run: Run, result: Result, settings: DiscoverySettings, folder: Path | None = None, **more: Any
-) -> Run:
+) -> None:
     """Write a result as a finished run with a report, inside `run`, whose thumbnails it shares.
 
     The default folder has the name of the result; `more` goes to its provenance.json.
@@ -100,9 +100,9 @@ def write_result_run(
             run.share(part, other)
     labels = result.labels
     n_labeled = int((labels != UNLABELED).sum())
-    other.finish(result=result.name, n_images=len(labels), n_labeled=n_labeled, **more)
+    other.note(result=result.name, n_images=len(labels), n_labeled=n_labeled, **more)
     write_report(other)
-    return other
+    other.finish()
 
 
 def write_results(job: Job, result: Result, other: Result | None) -> None:

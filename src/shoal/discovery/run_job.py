@@ -132,15 +132,16 @@ def _run_main(job: Job) -> None:
             with suppress(ShoalError):  # a full disk must not hide the KeyboardInterrupt
                 run.log("interrupted; to continue, run the same command with --resume")
             raise
-        run.finish(
+        run.note(
             seconds=round(time.perf_counter() - began, 3),
             n_images=len(images.collection),
             n_labeled=images.collection.n_labeled,
             **provenance,
         )
+        job.write_final_outputs()
+        run.finish()
         if not run.is_stopped:
             run.drop_checkpoints()
-        job.write_final_outputs()
 
 
 def _run_worker(job: Job) -> None:
@@ -234,12 +235,9 @@ def _clean_up_finished(job: Job) -> None:
         )
         return
     job.reporter.report(f"{run.path} is finished; there is nothing left to do")
-    if run.has_checkpoints or not job.has_final_outputs:
+    if run.has_checkpoints:
         with locked(run.path):
             run.drop_checkpoints()
-            if not job.has_final_outputs:
-                Run.open(run.path)  # refuses damaged tables
-                job.write_final_outputs()
 
 
 def _start_run(job: Job, encoder: Encoder, checksum: str) -> None:

@@ -403,9 +403,9 @@ class Run:
         """Add values to provenance.json."""
         self.write_json("provenance", {**self.provenance, **more})
 
-    def finish(self, **more: Any) -> None:
+    def finish(self) -> None:
         """Mark the run as finished; called last."""
-        self.note(finished=_now(), **more)
+        self.note(finished=_now())
 
     def log(self, text: str) -> None:
         """Append a line with the time to train.log."""

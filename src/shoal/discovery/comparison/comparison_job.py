@@ -119,7 +119,7 @@ class ComparisonJob(Job):
             for settings in self.methods[1:]:
                 chosen = replace(settings, n_clusters=n_clusters)
                 trials.append(self._trial(chosen, repeat, prefix, split.collection))
-        trials = [each for each in trials if not _is_done(each.run)]
+        trials = [each for each in trials if not each.run.is_finished]
         trainings = [each for each in trials if each.training is not None]
         for each in trials:
             if each.training is None:
@@ -128,9 +128,6 @@ class ComparisonJob(Job):
             self._train(images, trainings)
         self._evaluate(images.collection, splits, sorted(set(numbers)))
         return {}
-
-    def write_final_outputs(self) -> None:
-        """Do nothing: the table and its page are written with the result."""
 
     def _trial(
         self, settings: DiscoverySettings, repeat: int, prefix: str, collection: Collection
@@ -161,7 +158,7 @@ class ComparisonJob(Job):
         discovery = cluster_frozen(images.frozen, collection.labels, self.settings)
         seconds = time.perf_counter() - start
         run = Run(run_folder(self.run.path, FROZEN, repeat))
-        if not _is_done(run):
+        if not run.is_finished:
             n_neighbors = self.settings.shift.n_neighbors
             result = name_categories(discovery, collection, n_neighbors, name=FROZEN)
             self._write_run(run, result, self.settings, seconds)
@@ -273,8 +270,3 @@ class ComparisonJob(Job):
         self.run.write_json("comparison", comparison.to_dict())
         with self.reporter.progress("writing the page"):
             write_text(path / PAGE, render_comparison(self.run))
-
-
-def _is_done(run: Run) -> bool:
-    """Whether a method has its result, with the report that is written last."""
-    return run.is_finished and run.has("report.html")
