@@ -42,7 +42,6 @@ import torch
 import yaml
 from matplotlib.figure import Figure
 from PIL import Image
-from pyarrow import parquet
 from safetensors.numpy import load_file
 
 import shoal
@@ -81,8 +80,6 @@ def decoded(file: Path, work: Path) -> Any:
         return dict(np.load(file))
     if file.suffix == ".safetensors":
         return load_file(file)
-    if file.suffix == ".parquet":
-        return parquet.read_table(file).to_pylist()
     if file.suffix in (".zip", ".xlsx"):
         with zipfile.ZipFile(file) as members:
             return {name: members.read(name) for name in members.namelist()}

@@ -80,24 +80,6 @@ def test_what_was_written_is_read_back_equal(tmp_path: Path) -> None:
     assert run.array("embeddings").tolist() == np.eye(2, 3).tolist()
 
 
-def test_assignments_are_a_parquet_file_too_where_pyarrow_is_installed(
-    tmp_path: Path, monkeypatch
-) -> None:
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
-    run = finished_run(tmp_path / "run")
-    table = pandas.read_parquet(run.path / "assignments.parquet")
-    assert table["path"].tolist() == [row.path for row in ROWS]
-    assert table["is_novel"].tolist() == [False, True]
-    assert table["confidence"].dtype == np.float64
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    without = finished_run(tmp_path / "without")
-    assert not without.has("assignments.parquet")
-    assert (without.path / "assignments.csv").read_bytes() == (
-        run.path / "assignments.csv"
-    ).read_bytes()
-
-
 def test_a_finished_run_is_overwritten_only_when_asked(tmp_path: Path) -> None:
     run = finished_run(tmp_path / "run")
     (run.path / "notes.txt").write_text("mine")

@@ -24,6 +24,5 @@ from shoal.runs.tables import (
     to_csv,
     to_rows,
     write_csv,
-    write_parquet,
 )
 from shoal.runs.thumbnails import THUMBNAILS

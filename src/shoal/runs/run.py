@@ -10,7 +10,7 @@
     frozen.npy         (N, D) before any training
     tree.npy           (N - 1, 4) over shifted.npy
     calibration.json   the calibration of confidence
-    assignments.csv    a row per image (.parquet too with pyarrow)
+    assignments.csv    a row per image
     categories.csv     a row per category
     skipped.csv        unreadable files, and why
     report.html        the report
@@ -71,7 +71,6 @@ from shoal.runs.tables import (
     read_rows,
     to_csv,
     write_csv,
-    write_parquet,
 )
 from shoal.runs.thumbnails import THUMBNAILS, read_thumbnails, write_thumbnails
 from shoal.settings import Plain, Settings, dump_settings, load_settings, read_yaml
@@ -100,7 +99,6 @@ PARTS = (
     THUMBNAILS,
     "report.html",
     TABLE,
-    "assignments.parquet",
     "categories.csv",
     "skipped.csv",
     "map.npz",
@@ -414,10 +412,8 @@ class Run:
             file.write(f"{_now()}  {shown(text)}\n")
 
     def write_assignments(self, rows: Iterable[Assignment]) -> None:
-        """Write assignments.csv and, with pyarrow, assignments.parquet."""
-        listed = list(rows)
-        write_parquet(listed, self.path / "assignments.parquet")
-        write_csv(Assignment, listed, self.path / TABLE)
+        """Write assignments.csv."""
+        write_csv(Assignment, list(rows), self.path / TABLE)
 
     def write_categories(self, rows: Iterable[Category]) -> None:
         """Write categories.csv."""

@@ -25,9 +25,6 @@ TABLE = "assignments.csv"
 NO_CATEGORY = UNLABELED
 """The category id of an image without a category."""
 
-BLOCK_ROWS = 65_536
-"""Rows of a Parquet table in memory at a time."""
-
 UNCERTAIN_BELOW = 0.5
 """An image is uncertain if its confidence is below this."""
 
@@ -154,29 +151,6 @@ def _cell(value: object) -> str:
     if isinstance(value, tuple):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
-
-
-def write_parquet(rows: Sequence[Assignment], file: Path) -> None:
-    """Write rows as a Parquet table, in blocks; nothing without pyarrow."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        return
-    hints = get_type_hints(Assignment)
-    fields = [(name, pyarrow.from_numpy_dtype(hint)) for name, hint in hints.items()]
-    box_names: list[str] = []
-    if has_boxes(rows):
-        box_names += BOX_COLUMNS
-    fields += [(name, pyarrow.int64()) for name in box_names]
-    schema = pyarrow.schema(fields)
-    with atomic_file(file) as out, pyarrow.parquet.ParquetWriter(out, schema) as writer:
-        for start in range(0, len(rows), BLOCK_ROWS):
-            block = rows[start : start + BLOCK_ROWS]
-            columns = {name: column(block, name) for name in hints}
-            for name in box_names:
-                columns[name] = [getattr(row.box, name, None) for row in block]
-            writer.write_table(pyarrow.table(columns, schema))
 
 
 def column(rows: Iterable[Row], name: str) -> list[Any]:

@@ -12,7 +12,7 @@ from shoal.report.figures import dendrogram
 from shoal.report.style import file_bytes
 from shoal.report.tree_list import category_tree
 from shoal.review.reviewed_run import ReviewedRun
-from shoal.runs import Assignment, Category, csv_text, to_csv, write_csv, write_parquet
+from shoal.runs import Assignment, Category, csv_text, to_csv, write_csv
 
 TAG = re.compile(r"(?<!\S)#\S+")
 """A tag in a note."""
@@ -22,10 +22,9 @@ FORMULA = re.compile(r"\s*[-=+@]|[\t\r]")
 
 
 def to_tables(job: ExportJob) -> None:
-    """Write assignments.csv, categories.csv and, if pyarrow is installed, assignments.parquet."""
+    """Write assignments.csv and categories.csv."""
     write_csv(Assignment, job.rows, job.out / "assignments.csv")
     write_text(job.out / "categories.csv", to_csv(Category, job.categories))
-    write_parquet(job.rows, job.out / "assignments.parquet")
 
 
 def to_spreadsheets(job: ExportJob) -> None:
