@@ -13,7 +13,7 @@ TARGET = Path(__file__).with_name("cli.md")
 HEADER = """# The command line
 
 This is the output of `--help`, written by `make docs`. Results go to stdout, everything else to
-stderr. Every command also accepts `--quiet`, `--verbose`, `--no-color` and `--debug`, before or
+stderr. Every command also accepts `--quiet`, `--verbose` and `--debug`, before or
 after its name. Exit codes: 0 success, 1 failure, 2 usage error, 3 bad data, 4 missing package or
 weights, 130 interrupted.
 """

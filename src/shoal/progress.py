@@ -78,7 +78,6 @@ def show(
     *,
     after: float = 0.0,
     has_bar: bool = True,
-    has_color: bool = True,
 ) -> Iterator[Progress]:
     """Draw a progress bar on stderr if that is a terminal and `has_bar`; otherwise log `lines`."""
     if not has_bar or sys.stderr is None or not sys.stderr.isatty():
@@ -96,7 +95,7 @@ def show(
         MofNCompleteColumn(separator=" of "),
         TextColumn(unit),
         TextColumn("{task.fields[left]}"),
-        console=Console(stderr=True, no_color=not has_color or None),
+        console=Console(stderr=True),
         transient=True,
         speed_estimate_period=RECENT_S,
     ) as bars:

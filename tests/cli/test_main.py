@@ -101,8 +101,6 @@ def test_general_options_may_precede_or_follow_the_command(place: str, monkeypat
     assert invoke() == "hello\n"
     assert invoke("-v") == invoke("--verbose") == "hello\na trifle\n"
     assert invoke("-q") == invoke("--quiet") == invoke("-q", "-v") == ""
-    assert invoke("--no-color") == "hello\n"
-    assert console.verbosity.has_color is False
     assert invoke() == "hello\n"  # options of an earlier call have no effect
 
 

@@ -136,7 +136,6 @@ def test_hostile_names_are_shown_and_never_become_markup(hostile: Run) -> None:
     "missing",
     [
         *(
-            "skipped.csv",
             "metrics.jsonl",
             "shifts.json",
             "accuracy.json",
@@ -161,7 +160,7 @@ def test_a_single_category_and_a_single_image(plain_run: Callable[..., Run]) -> 
     run = plain_run([IMAGE])
     run.write_array("shifted", np.ones((1, 2)))
     run.write_array("tree", np.zeros((0, 4)))
-    page = render_report(run, tsne=True)
+    page = render_report(run)
     check(page)
     assert "1 category in 1 image" in page
 

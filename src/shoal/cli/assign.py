@@ -1,6 +1,5 @@
 """`shoal assign`: assign new images to the categories of a finished run."""
 
-import shlex
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -119,7 +118,6 @@ def assign(
         "assignments": [nan_to_null(asdict(row)) for row in rows],
     }
     result(shown, facts, as_json=json)
-    log(f"next: shoal report {shlex.quote(str(run))} --open")
 
 
 def _watch(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.console import Json, log, result
+from shoal.cli.console import Json, result
 
 
 def cache(
@@ -40,5 +40,3 @@ def cache(
         lines = [f"deleted {total / 1e6:,.1f} MB from {root}"]
     facts = {"folder": str(root), "bytes": total, "max_bytes": limit, "stores": rows}
     result("\n".join(lines), {**facts, "is_cleared": clear}, as_json=json)
-    if stores and not clear:
-        log("next: shoal cache --clear")

@@ -28,7 +28,6 @@ class Verbosity:
 
     is_quiet: bool = False
     is_verbose: bool = False
-    has_color: bool = True
     is_debug: bool = False
 
 
@@ -101,7 +100,7 @@ def progress(what: str, unit: str = "", after: float = 0.0) -> "AbstractContextM
 
     # With --verbose, lines would break the bars.
     has_bar = is_first_process() and not (verbosity.is_quiet or verbosity.is_verbose)
-    return show(what, unit, log, after=after, has_bar=has_bar, has_color=verbosity.has_color)
+    return show(what, unit, log, after=after, has_bar=has_bar)
 
 
 def reporter() -> "Reporter":

@@ -1,6 +1,5 @@
 """`shoal embed`: write the embeddings of images to a file."""
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -94,4 +93,3 @@ def embed(
         "n_skipped": len(skipped),
     }
     result(str(out), facts, as_json=json)
-    log(f"next: shoal cluster {shlex.quote(str(out))}")

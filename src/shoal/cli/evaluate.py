@@ -36,4 +36,4 @@ def evaluate(
     for note in score.notes:
         log(f"note: {note}")
     result(score.in_words(), score_to_dict(score), as_json=json)
-    log(f"written to {opened.path / 'accuracy.json'}; next: shoal report {run}")
+    log(f"written to {opened.path / 'accuracy.json'}")

@@ -1,6 +1,5 @@
 """`shoal export`: export a run for other programs."""
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -44,7 +43,6 @@ def export(
     from shoal.review.reviewed_run import ReviewedRun
 
     opened = ReviewedRun.open(run)
-    has_encoder = "method" in opened.config
     exported = export_run(
         opened,
         to,
@@ -66,5 +64,3 @@ def export(
         "given_labels": given_labels,
     }
     result(str(exported.folder), facts, as_json=json)
-    new = "new/" if has_encoder else "new.npz"
-    log(f"next: shoal assign {shlex.quote(str(run))} {new}")

@@ -36,7 +36,7 @@ INTERRUPTED = 130
 SHARED = {"discover", "compare", "assign", "embed", "reproduce"}
 """Commands that run in several processes; all others run in the main process only."""
 
-GENERAL = ("--quiet", "-q", "--verbose", "-v", "--no-color", "--debug")
+GENERAL = ("--quiet", "-q", "--verbose", "-v", "--debug")
 """Options of `shoal` that may also come after the subcommand."""
 
 
@@ -158,9 +158,6 @@ def options(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print more, such as a line per epoch.")
     ] = False,
-    no_color: Annotated[
-        bool, typer.Option("--no-color", help="Draw progress bars without color, as NO_COLOR does.")
-    ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Print the traceback of an error.")
     ] = False,
@@ -168,7 +165,6 @@ def options(
     """Set the options of every command."""
     verbosity.is_quiet = quiet
     verbosity.is_verbose = verbose
-    verbosity.has_color = not no_color
     verbosity.is_debug = debug
 
 

@@ -1,6 +1,5 @@
 """`shoal report`: write a run as an HTML page."""
 
-import shlex
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -24,19 +23,16 @@ def report(
         typer.Option(help="Also write every figure as SVG and PNG into this folder."),
     ] = None,
     tsne: Annotated[
-        bool | None,
-        typer.Option(
-            "--tsne/--no-tsne",
-            help="Compute a t-SNE map and store it, or leave it out; by default, a stored one is "
-            "shown.",
-        ),
-    ] = None,
+        bool,
+        typer.Option("--tsne", help="Compute a t-SNE map and store it; a stored one is shown."),
+    ] = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
     json: Json = False,
 ) -> None:
     """Write a run as one self-contained HTML page, e.g. `shoal report runs/birds --open`."""
     from shoal.files import make_folder, write_text
     from shoal.report.figures import write_figures
+    from shoal.report.map import tsne_layouts
     from shoal.report.page import render_report
     from shoal.review.reviewed_run import ReviewedRun
     from shoal.runs import Run, locked
@@ -44,13 +40,13 @@ def report(
     opened = ReviewedRun.of(Run.open(run))
     target = output or run / "report.html"
     make_folder(target.parent)
+    if tsne:
+        with locked(run), progress("computing the t-SNE map"):
+            tsne_layouts(opened)
     with ExitStack() as during:
-        if tsne or target.parent == run:
+        if target.parent == run:
             during.enter_context(locked(run))
-        bar = None
-        if tsne:
-            bar = during.enter_context(progress("computing the t-SNE map"))
-        write_text(target, render_report(opened, tsne=tsne, progress=bar))
+        write_text(target, render_report(opened))
     files: list[Path] = []
     if figures:
         files, skipped = write_figures(opened, figures)
@@ -58,9 +54,7 @@ def report(
             log(sentence)
     facts = {"report": str(target), "figures": [str(file) for file in files]}
     result("\n".join(map(str, [target, *files])), facts, as_json=json)
-    if not open_:
-        log(f"next: shoal report {shlex.quote(str(run))} --open")
-    elif open_in_browser(target.resolve().as_uri()):
+    if open_ and open_in_browser(target.resolve().as_uri()):
         log(f"opening {target} in a browser")
-    else:
+    elif open_:
         log(f"note: no browser found; open {target}")

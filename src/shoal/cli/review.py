@@ -1,7 +1,6 @@
 """`shoal review`: the page on which people review the result of a run."""
 
 import contextlib
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -92,7 +91,6 @@ def review(
         saved = "" if read_only else "; every action is saved immediately"
         log(f"Ctrl-C ends the server{saved}")
         serve(opened_review, access, listening, originals)
-    log(f"next: shoal export {shlex.quote(str(run))} --to imagefolder --out sorted/")
 
 
 def _salvage(run: "Run", *, as_json: bool) -> None:

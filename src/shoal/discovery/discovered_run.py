@@ -62,7 +62,7 @@ class DiscoveredRun(Run):
         """Return the HTML that a notebook shows: the summary, and pictures of each category."""
         return run_html(self, summarize_run(self))
 
-    def report(self, file: AnyPath | None = None, *, tsne: bool | None = None) -> Path:
+    def report(self, file: AnyPath | None = None, *, tsne: bool = False) -> Path:
         """Write the run as one HTML page.
 
         Parameters
@@ -70,8 +70,8 @@ class DiscoveredRun(Run):
         file
             The page to write; report.html in the run folder if not given.
         tsne
-            True computes a t-SNE map and stores it in the run folder; None shows a stored one,
-            False none.
+            Whether to compute a t-SNE map and store it in the run folder; a stored one is always
+            shown.
 
         Returns
         -------
@@ -85,24 +85,27 @@ class DiscoveredRun(Run):
         """
         run = Run(self.path)
         target = run.path / "report.html" if file is None else Path(file)
-        if target.parent != run.path and not tsne:
-            return write_report(run, target, tsne=tsne)  # the run may be on a read-only disk
+        if tsne:
+            with locked(run.path):
+                tsne_layouts(ReviewedRun.of(self))
+        if target.parent != run.path:
+            return write_report(run, target)  # the run may be on a read-only disk
         with locked(run.path):
-            return write_report(run, target, tsne=tsne)
+            return write_report(run, target)
 
     @property
     def tree(self) -> CategoryTree:
         """The tree of the categories that have images, with the decisions of the review."""
         return category_tree(ReviewedRun(self.path))
 
-    def plot(self, *, tsne: bool | None = None) -> Figure:
+    def plot(self, *, tsne: bool = False) -> Figure:
         """Draw the map of the images, before and after training or the mean shift.
 
         Parameters
         ----------
         tsne
-            True computes a t-SNE map and stores it in the run folder; None draws a stored one, or
-            else the principal components, as False does.
+            Whether to compute a t-SNE map and store it in the run folder; without a stored one, the
+            principal components are drawn.
 
         Returns
         -------
@@ -116,7 +119,7 @@ class DiscoveredRun(Run):
         reviewed = ReviewedRun.of(self)
         if tsne:
             tsne_layouts(reviewed)
-        if tsne is not False and cached_layouts(reviewed):
+        if cached_layouts(reviewed):
             return map_tsne(self)
         return map_pca(self)
 

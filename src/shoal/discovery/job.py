@@ -21,7 +21,7 @@ from shoal.data.pixels.loading import Pixels
 from shoal.data.readers import read_collection
 from shoal.data.readers.boxes import BoxOptions
 from shoal.data.readers.folders import SHARD_SUFFIXES, TABLE_SUFFIXES
-from shoal.data.storage.addresses import as_address
+from shoal.data.storage.addresses import absolute
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import Reporter
 from shoal.encoders.catalog import load_encoder
@@ -86,14 +86,10 @@ class ImageSource:
         images = self.unlabeled if self.images is None else self.images
         if not isinstance(images, str | os.PathLike):
             return Path("runs") / "images"
-        address = as_address(images)
-        if address is None:
-            path = Path(images).resolve()
-            name = path.name if path.is_dir() else path.stem
-        elif address.suffix in (*SHARD_SUFFIXES, *TABLE_SUFFIXES):
-            name = address.stem
-        else:
-            name = address.name
+        place = absolute(images)
+        name = place.name
+        if place.suffix.lower() in (*SHARD_SUFFIXES, *TABLE_SUFFIXES):
+            name = place.stem
         name = re.sub(r"[-_.]?(\{[^}]*\}|\*)", "", name)  # the pattern of several shards
         return Path("runs") / (name or "images")
 

@@ -126,7 +126,7 @@ def write_results(job: Job, result: Result, other: Result | None) -> None:
     run.log(summarize_run(run))
 
 
-def write_report(run: Run, file: Path | None = None, *, tsne: bool | None = None) -> Path:
+def write_report(run: Run, file: Path | None = None) -> Path:
     """Write the report of a run, by default to report.html in its folder; return its path.
 
     To write into the run folder, hold its lock.
@@ -135,7 +135,7 @@ def write_report(run: Run, file: Path | None = None, *, tsne: bool | None = None
 
     target = file if file is not None else run.path / "report.html"
     make_folder(target.parent)
-    write_text(target, render_report(run, tsne=tsne))
+    write_text(target, render_report(run))
     return target
 
 

@@ -12,7 +12,6 @@ import scipy.linalg
 from shoal.arrays import Floats, Ints
 from shoal.errors import DataError
 from shoal.files import atomic_file
-from shoal.progress import Progress
 from shoal.report.not_in_run import NotInRun
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import read_arrays
@@ -77,7 +76,7 @@ def pca_layouts(run: ReviewedRun) -> list[MapLayout]:
     return _layouts("PCA", titles, rows, maps)
 
 
-def tsne_layouts(run: ReviewedRun, *, progress: Progress | None = None) -> list[MapLayout]:
+def tsne_layouts(run: ReviewedRun) -> list[MapLayout]:
     """Return a map of each stage by t-SNE of a sample, from its first 50 principal components.
 
     Takes seconds for hundreds of images, a minute or more for thousands. Cached in map.npz.
@@ -88,11 +87,7 @@ def tsne_layouts(run: ReviewedRun, *, progress: Progress | None = None) -> list[
     rows = stratified(run.category_ids, TSNE_IMAGES)
     if len(rows) < 3:
         raise NotInRun(f"No t-SNE: it needs at least 3 images, the run has {len(rows)}.")
-    maps = []
-    for at, name in enumerate(titles, start=1):
-        maps.append(tsne(principal_components(run.vectors(name)[rows], TSNE_DIMENSIONS)))
-        if progress:
-            progress(at, len(titles))
+    maps = [tsne(principal_components(run.vectors(name)[rows], TSNE_DIMENSIONS)) for name in titles]
     layouts = _layouts("t-SNE", titles, rows, maps)
     points = {layout.stage: layout.points for layout in layouts}
     with atomic_file(run.path / "map.npz") as file:

@@ -8,13 +8,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from shoal.progress import Progress
 from shoal.report import summary
 from shoal.report.contents import columns, map_points
 from shoal.report.data_uris import data_uris
 from shoal.report.figures import FIGURES
 from shoal.report.gallery import MAX_CARDS, STRIP, cards, priority
-from shoal.report.map import MapLayout, cached_layouts, pca_layouts, tsne_layouts
+from shoal.report.map import cached_layouts, pca_layouts
 from shoal.report.not_in_run import NotInRun
 from shoal.report.rendering import read_templates, render
 from shoal.report.style import inline_svg
@@ -40,17 +39,13 @@ SCRIPTS = ("page.js", "dialog.js", "gallery.js", "map.js")
 Found = TypeVar("Found")
 
 
-def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | None = None) -> str:
+def render_report(run: Run) -> str:
     """Return a run as one HTML page.
 
     Parameters
     ----------
     run : Run
         A finished run. What it does not contain is listed at the end of the page.
-    tsne : bool, optional
-        True computes a map by t-SNE, cached in the run folder; None shows a cached one; False none.
-    progress : callable, optional
-        Called with (done, total) while t-SNE runs.
     """
     reviewed = ReviewedRun.of(run)
     missing: list[str] = []
@@ -67,7 +62,8 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
     merges = suggested_merges(reviewed)
     suspicious = get(suspicious_labels)
     splits = suggested_splits(reviewed)
-    layouts = get(lambda run: _layouts(run, tsne, progress)) or []
+    # Maps by t-SNE come first, because they show more.
+    layouts = [*cached_layouts(reviewed), *pca_layouts(reviewed)]
     tree = get(tree_list) or []
     figures = {}
     for name in ON_PAGE:
@@ -127,12 +123,3 @@ def _title(folder: Path) -> str:
     if folder.name in RESULTS and (folder.parent / "provenance.json").is_file():
         return f"{folder.parent.name}: the {folder.name} result"
     return folder.name
-
-
-def _layouts(run: ReviewedRun, tsne: bool | None, progress: Progress | None) -> list[MapLayout]:
-    """Return the maps, those by t-SNE first because they show more."""
-    pca = pca_layouts(run)
-    if tsne is False:
-        return pca
-    by_tsne = tsne_layouts(run, progress=progress) if tsne else cached_layouts(run)
-    return [*by_tsne, *pca]
