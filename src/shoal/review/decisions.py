@@ -121,7 +121,7 @@ def _decided_category(state: State, row: int) -> int:
 def _cannot_links(state: State) -> dict[str, frozenset[int]]:
     """Return the cannot-links of each image, except with the category a person put it into."""
     links = {}
-    for row in sorted(state.rejected):
+    for row in np.flatnonzero(state.rejected).tolist():
         rejected = state.currently_rejected(row)
         if state.status[row] in (CONFIRMED, MOVED):
             rejected.discard(int(state.category[row]))

@@ -46,7 +46,8 @@ def _decide(state: State, action: Action) -> Change:
     if action.kind != "reject":
         return Change(rows=action.rows, values=values)
     values[0] = NO_CATEGORY
-    return Change(rows=action.rows, values=values, rejected=_rejected(state, action))
+    rejected = _rejected(state, action, frozenset.union)
+    return Change(rows=action.rows, values=values, rejected=rejected)
 
 
 def _refuse(state: State, action: Action) -> Change:
@@ -55,18 +56,23 @@ def _refuse(state: State, action: Action) -> Change:
     if (state.category[action.rows] == action.category).any():
         raise UsageError(f"refuse: an image is in {name} now; reject it instead")
     values = state.images[:, action.rows]
-    return Change(rows=action.rows, values=values, rejected=_rejected(state, action))
+    return Change(
+        rows=action.rows, values=values, rejected=_rejected(state, action, frozenset.union)
+    )
 
 
-def _rejected(state: State, action: Action) -> dict[int, frozenset[int]]:
-    """Return by row the categories that each image is rejected from after reject or refuse."""
-    rejected = {}
+def _rejected(state: State, action: Action, changed: Callable[..., frozenset[int]]) -> Ints:
+    """Return the new `Change.rejected` of the images of an action.
+
+    `changed` takes the categories that an image was rejected from, and the category of its group.
+    """
+    parts = [np.zeros((2, 0), np.int64)]
     for group in action.groups:
-        alone = frozenset({group.category})  # one for all rows: creating many is slow
-        for row in group.rows.tolist():
-            before = state.rejected.get(row)
-            rejected[row] = before | alone if before else alone
-    return rejected
+        numbers, at = np.unique(state.rejected[group.rows], return_inverse=True)
+        sets = [changed(state.rejections[number], {group.category}) for number in numbers]
+        new = np.array([state.number_of(each) for each in sets], np.int64)
+        parts.append(np.stack([group.rows, new[at]]))
+    return np.concatenate(parts, axis=1)
 
 
 def _move(state: State, action: Action) -> Change:
@@ -77,11 +83,8 @@ def _move(state: State, action: Action) -> Change:
     else:
         state.existing(action.category)
     # Moving an image to a category cancels an earlier rejection from that category.
-    rejected = {
-        row: state.rejected[row] - {action.category}
-        for row in action.rows.tolist()
-        if action.category in state.rejected.get(row, ())
-    }
+    rejected = _rejected(state, action, frozenset.difference)
+    rejected = rejected[:, state.is_rejected(action.rows, action.category)]
     values = _decided(state, action, MOVED)
     values[0] = action.category
     return Change(rows=action.rows, values=values, records=records, rejected=rejected)
@@ -216,8 +219,10 @@ def _redo(state: State, action: Action) -> Change:
 def _check_unchanged(state: State, action: Action, change: Change) -> None:
     """Raise if values have changed since the action that is undone or redone."""
     now = state.current_values(change)
-    if not np.array_equal(now.values, change.values) or (
-        (now.records, now.rejected, now.notes) != (change.records, change.rejected, change.notes)
+    if (
+        not np.array_equal(now.values, change.values)
+        or not np.array_equal(now.rejected, change.rejected)
+        or (now.records, now.notes) != (change.records, change.notes)
     ):
         raise UsageError(
             f"{action.kind} of {state.describe(action.of)}: a later action depends on it"

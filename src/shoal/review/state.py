@@ -53,8 +53,8 @@ class Change:
     """(3, n) new values of `State.images`."""
     records: dict[int, Record | None] = field(default_factory=dict)
     """New values by category; None removes the category."""
-    rejected: dict[int, frozenset[int]] = field(default_factory=dict)
-    """By row, the categories that the image was rejected from."""
+    rejected: Ints = field(default_factory=lambda: np.zeros((2, 0), np.int64))
+    """(2, n) rows, and their new values of `State.rejected`."""
     distinct: dict[Pair, bool] = field(default_factory=dict)
     """Whether two categories are marked as distinct."""
     notes: dict[int, str] = field(default_factory=dict)
@@ -99,8 +99,13 @@ class State:
             number: Record(category.category, category.is_novel)
             for number, category in self.found.items()
         }
-        self.rejected = _cannot_links(run, self)
-        """By row, the categories that the image was rejected from."""
+        self.rejections = [frozenset[int]()]
+        """Sets of categories that images were rejected from, each at its number."""
+        self._numbers = {self.rejections[0]: 0}
+        self.rejected: Ints = np.zeros(len(self.paths), np.int64)
+        """(N,) the number of the categories that each image was rejected from; 0 for none."""
+        for row, ids in _cannot_links(run, self).items():
+            self.rejected[row] = self.number_of(ids)
         self.distinct: set[Pair] = set()
         """Pairs of categories that are marked as distinct."""
         self.notes: dict[int, str] = {}
@@ -238,6 +243,17 @@ class State:
         numbers = {composed(record.name): number for number, record in self.categories.items()}
         return numbers.get(composed(name))
 
+    def number_of(self, rejections: frozenset[int]) -> int:
+        """Return the number of a set of categories; a new set is added."""
+        if rejections not in self._numbers:
+            self._numbers[rejections] = len(self.rejections)
+            self.rejections.append(rejections)
+        return self._numbers[rejections]
+
+    def is_rejected(self, rows: Ints, category: int) -> Bools:
+        """Return whether each of some images was rejected from a category."""
+        return np.array([category in ids for ids in self.rejections])[self.rejected[rows]]
+
     def is_second_rejected(self, row: int) -> bool:
         """Return whether an image was rejected from its second category."""
         second = self.id_of.get(self.columns["second_category"][row])
@@ -245,7 +261,7 @@ class State:
 
     def currently_rejected(self, row: int) -> set[int]:
         """Return the current categories that an image was rejected from."""
-        rejected = self.rejected.get(row, ())
+        rejected = self.rejections[self.rejected[row]]
         return {self.current(number) for number in rejected if number in self.records}
 
     def current_by_name(self) -> dict[str, int]:
@@ -286,7 +302,7 @@ class State:
             self.before[seq] = self.current_values(change)
             self.after[seq] = change
         self.images[:, change.rows] = change.values
-        self.rejected |= change.rejected
+        self.rejected[change.rejected[0]] = change.rejected[1]
         self.notes |= change.notes
         for pair, is_distinct in change.distinct.items():
             self.distinct.discard(pair)
@@ -305,7 +321,7 @@ class State:
             rows=change.rows,
             values=self.images[:, change.rows],
             records={category: self.records.get(category) for category in change.records},
-            rejected={row: self.rejected.get(row, frozenset()) for row in change.rejected},
+            rejected=np.stack([change.rejected[0], self.rejected[change.rejected[0]]]),
             distinct={pair: pair in self.distinct for pair in change.distinct},
             notes={row: self.notes.get(row, "") for row in change.notes},
         )
@@ -325,7 +341,7 @@ def _cannot_links(run: Run, state: State) -> dict[int, frozenset[int]]:
         rejected = {}
         for path, ids in run.json("changes")["cannot_links"].items():
             if path in state.row_of:
-                rejected[state.row_of[path]] = frozenset(map(int, ids)) & state.records.keys()
+                rejected[state.row_of[path]] = frozenset(map(int, ids)).intersection(state.records)
         return rejected
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(

@@ -201,7 +201,7 @@ def _image(state: State, row: int, names: dict[str, str]) -> dict[str, object]:
         "by": action.by if action else "",
         "at": action.at if action else "",
         "note": shown(state.notes.get(row, "")),
-        "rejected": [_name(state, c) for c in sorted(state.rejected.get(row, ()))],
+        "rejected": [_name(state, c) for c in sorted(state.rejections[state.rejected[row]])],
     }
 
 

@@ -143,7 +143,7 @@ class Search:
             members = state.members(category)
             status = state.status.copy()
             is_open = (state.category != category) & np.isin(status, (PREDICTED, REJECTED))
-            rejected = [row for row, ids in state.rejected.items() if category in ids]
+            rejected = np.flatnonzero(state.is_rejected(np.arange(len(state)), category))
             is_open[rejected] = False
             labels = state.given_labels()
             is_placed = np.isin(status, (CONFIRMED, MOVED))
