@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import numpy as np
+
 from forks import Forked
+from shoal.server.page_data import packed, unpacked
 
 HANGS_S = 600
 """Seconds after which a process hangs for certain, however busy the machine is."""
@@ -82,16 +85,22 @@ class Served:
             self.csrf = self.json("/api/run")["csrf"]
         base = self.json("/api/run")["seq"] if base is None else base
         if "rows" in fields:
-            fields["images"] = fields.pop("rows")
+            fields["images"] = packed(np.array(fields.pop("rows"), np.int64))
         status, body, _ = self.ask(
             "/api/act", "POST", {"action": action, "by": by, "base": base, **fields}
         )
-        return status, json.loads(body)
+        return status, as_lists(json.loads(body))
 
     def kill(self) -> None:
         """Kill the server, as a power cut would."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+
+
+def as_lists(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the changes that the page is sent, with lists of rows, statuses and categories."""
+    names = answer.keys() & {"rows", "status", "category"}
+    return answer | {name: unpacked(answer[name]).tolist() for name in names}
 
 
 @contextmanager

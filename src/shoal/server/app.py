@@ -269,7 +269,7 @@ def requested_action(state: State, request: Mapping[str, Any], who: str) -> Acti
 
     An undo without `of` undoes the last action of the person `who`, a redo the one undone last.
 
-    A request has the fields of a log line, with rows instead of paths. The images grouped by
+    A request has the fields of a log line, with packed rows instead of paths. The images grouped by
     category and the ids of new categories are added here, because they depend on the current state.
     """
     kind = str(request.get("action"))
@@ -291,16 +291,17 @@ def requested_action(state: State, request: Mapping[str, Any], who: str) -> Acti
         raise UsageError(f"{kind[:40]}: {UNREADABLE} ({error})") from error
 
 
-def _images(state: State, images: object) -> Ints:
-    """Return the rows of a list of numbers."""
+def _images(state: State, images: str) -> Ints:
+    """Return the rows of packed numbers."""
     n_images = len(state)
-    error = UsageError(f"images: expected numbers from 0 to {n_images - 1}")
-    # Types are compared because True is an instance of int.
-    if not isinstance(images, list) or not {int}.issuperset(map(type, images)):
+    error = UsageError(f"images: expected packed numbers from 0 to {n_images - 1}")
+    try:
+        rows = page_data.unpacked(images)
+    except (TypeError, ValueError):
+        raise error from None
+    if rows.min(initial=0) < 0 or rows.max(initial=0) >= n_images:
         raise error
-    if min(images, default=0) < 0 or max(images, default=0) >= n_images:
-        raise error
-    return np.array(images, dtype=np.int64)
+    return rows
 
 
 def _bad_request(_request: Request, error: Exception) -> Response:

@@ -3,6 +3,7 @@
 Shapes: N images. All numbers are little-endian.
 """
 
+from base64 import b64decode, b64encode
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -56,6 +57,16 @@ def columns(review: Review) -> bytes:
         )
 
 
+def packed(numbers: Ints) -> str:
+    """Return integers for JSON in base64, which is many times faster than a list of 100,000."""
+    return b64encode(numbers.astype("<i4").tobytes()).decode()
+
+
+def unpacked(text: str) -> Ints:
+    """Return packed integers; TypeError or ValueError for anything else."""
+    return np.frombuffer(b64decode(text, validate=True), "<i4").astype(np.int64)
+
+
 def category(number: int, record: Record) -> dict[str, object]:
     """Return a category for the page, which counts its images itself."""
     return {
@@ -106,9 +117,9 @@ def changes(review: Review, since: int, by: str) -> dict[str, object]:
         new_actions = state.actions[since:][-MAX_ENTRIES:]
         return {
             "seq": state.seq,
-            "rows": rows.tolist(),
-            "category": state.category[rows].tolist(),
-            "status": state.status[rows].tolist(),
+            "rows": packed(rows),
+            "category": packed(state.category[rows]),
+            "status": packed(state.status[rows]),
             "categories": [category(n, state.records[n]) for n in touched if n in state.records],
             "gone": [number for number in touched if number not in state.records],
             "entries": [entry_fields(state, action) for action in new_actions],

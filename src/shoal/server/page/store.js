@@ -1,5 +1,5 @@
 // The data of the page: columns of all images, the categories, and which images a view shows.
-import { getBytes, getJson, inTurn, introduce, isHere, post, Refused, who } from "/static/api.js";
+import { getBytes, getJson, inTurn, introduce, isHere, pack, post, Refused, unpack, who } from "/static/api.js";
 
 export const PREDICTED = 0, CONFIRMED = 1, REJECTED = 2, MOVED = 3, FLAGGED = 4;
 export const NONE = -1;
@@ -196,7 +196,7 @@ export function rowsOf(view) {
 function take(changes) {
   if (!changes || changes.seq === undefined || changes.seq < store.seq) return;
   const isNews = changes.seq > store.seq, before = store.seq;
-  const { rows, status, category } = changes;
+  const [rows, status, category] = [changes.rows, changes.status, changes.category].map(unpack);
   for (let at = 0; at < rows.length; at++) {
     store.status[rows[at]] = status[at];
     store.category[rows[at]] = category[at];
@@ -217,8 +217,8 @@ function take(changes) {
 
 // The action as the server reads it.
 function packed({ rows, parts, ...action }) {
-  if (rows) action.images = [...rows];
-  if (parts) action.parts = parts.map((part) => ({ name: part.name, images: [...part.rows] }));
+  if (rows) action.images = pack(rows);
+  if (parts) action.parts = parts.map((part) => ({ name: part.name, images: pack(part.rows) }));
   return action;
 }
 
@@ -241,7 +241,7 @@ export function act(action, base) {
         take(error.answer);
         setProblem("");
         const others = error.answer.entries.filter((entry) => !isHere(entry));
-        Object.assign(error, { changed: error.answer.rows, others });
+        Object.assign(error, { changed: unpack(error.answer.rows), others });
       }
       throw error;
     } finally {

@@ -1,5 +1,5 @@
 // Thumbnails, many to a request. Only those still wanted are asked for; sharper ones follow where tiles are large.
-import { getBytes } from "/static/api.js";
+import { getBytes, toBase64 } from "/static/api.js";
 import { store } from "/static/store.js";
 
 const AT_ONCE = 64, SHARP_AT_ONCE = 6, IN_FLIGHT = 3, KEPT = 20000, SHARP_KEPT = 1500;
@@ -86,12 +86,7 @@ class Loader {
 }
 
 // A picture as an address of its own: unlike a blob's, it is made without asking the browser's other processes.
-function dataUrl(bytes) {
-  if (bytes.toBase64) return `data:image/webp;base64,${bytes.toBase64()}`; // many times faster, in newer browsers
-  let text = "";
-  for (let at = 0; at < bytes.length; at += 8192) text += String.fromCharCode(...bytes.subarray(at, at + 8192));
-  return `data:image/webp;base64,${btoa(text)}`;
-}
+const dataUrl = (bytes) => `data:image/webp;base64,${toBase64(bytes)}`;
 
 const small = new Loader(AT_ONCE, IN_FLIGHT, KEPT, {});
 const sharp = new Map(SIDES.map((side) => { // as many pixels of each side are cache
