@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from shoal.errors import UsageError
 from shoal.review import verbs
-from shoal.review.actions import KINDS, STATUSES, Action, Group
-from shoal.review.review import Review
+from shoal.review.actions import KINDS, STATUSES, Action, Group, line_of
+from shoal.review.review import Review, now
 from shoal.review.state import State
 from shoal.runs import NO_CATEGORY, Run
 from small_runs import write_small
@@ -106,6 +106,26 @@ def test_rename_refuses_a_name_that_is_taken(review: Review) -> None:
         review.act(verbs.rename, "tern", "gull")
     with pytest.raises(UsageError):
         review.act(verbs.rename, "novel-001", "x")
+
+
+def test_a_new_name_differs_from_others_in_more_than_case_but_an_older_log_opens(
+    review: Review,
+) -> None:
+    review.act(verbs.rename, 2, "Bird of paradise")
+    for make, *what in (
+        (verbs.move, ["00.png"], "bird of paradise"),
+        (verbs.rename, 3, "BIRD OF PARADISE"),
+        (verbs.split, 3, {"bird-of_paradise": ["09.png"]}),
+    ):
+        with pytest.raises(UsageError, match="another category is called Bird of paradise"):
+            review.act(make, *what)
+    review.act(verbs.rename, 2, "bird of paradise")
+    action = Action(kind="rename", category=3, name="BIRD OF PARADISE", seq=3, by="ann", at=now())
+    review.log.append(line_of(action, review.state.paths))
+    older = Review(review.run)
+    older.undo(by="ann")
+    older.redo(by="ann")
+    assert {older.state.name(2), older.state.name(3)} == {"bird of paradise", "BIRD OF PARADISE"}
 
 
 def test_names_have_the_joiners_of_their_script_and_one_way_to_write_an_accent(

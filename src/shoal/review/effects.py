@@ -6,7 +6,6 @@ still as it, or its undo, left them.
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review.actions import CONFIRMED, FLAGGED, MOVED, REJECTED, Action, Group
+from shoal.review.actions import CONFIRMED, FLAGGED, MOVED, REJECTED, Action, Group, folded
 from shoal.review.state import Change, Record, State
 from shoal.runs import NO_CATEGORY
 
@@ -22,15 +21,21 @@ STATUS_OF = {"confirm": CONFIRMED, "reject": REJECTED, "flag": FLAGGED}
 """The status that each kind of decision sets."""
 
 
-def prepare(state: State, action: Action, base: int | None = None) -> Change:
-    """Return the change that an action would make now; raise if the action is not possible."""
+def prepare(
+    state: State, action: Action, base: int | None = None, *, is_new: bool = False
+) -> Change:
+    """Return the change that an action would make now; raise if the action is not possible.
+
+    A new action may not give a category a name that differs from another one only in case, spaces,
+    hyphens or underscores; older logs contain such names, and an undo may restore them.
+    """
     if np.bincount(action.rows).max(initial=0) > 1:
         raise UsageError("images: an image is listed twice")
     has_images = bool(action.groups) and all(len(group.rows) for group in action.groups)
     if action.kind in ("assign", "refuse", "split") and not has_images:
         raise UsageError(f"{action.kind}: expected at least one image")
     change = EFFECTS[action.kind](state, action)
-    _check_names(state, change)
+    _check_names(state, change, folded if is_new and not action.of else str)
     if base is not None:
         _check_base(state, change, action, base)
     return change
@@ -248,15 +253,22 @@ EFFECTS: dict[str, Callable[[State, Action], Change]] = {
 """By kind of action, the function that returns its change."""
 
 
-def _check_names(state: State, change: Change) -> None:
-    """Raise if a change would give two categories the same name."""
-    present = (state.records | change.records).values()
-    counts = Counter(r.name for r in present if r is not None and r.merged_into is None)
-    for record in change.records.values():
-        if record is not None and counts[record.name] > 1:
+def _check_names(state: State, change: Change, same: Callable[[str], str]) -> None:
+    """Raise if a change would give a category a name that is the same as another one."""
+    before = {number: record.name for number, record in state.categories.items()}
+    after = {
+        number: record.name
+        for number, record in (state.records | change.records).items()
+        if record is not None and record.merged_into is None
+    }
+    given = dict(after.items() - before.items())
+    taken = {same(name): name for number, name in after.items() if number not in given}
+    for name in given.values():
+        if other := taken.get(same(name)):
             raise UsageError(
-                f"{record.name}: another category has this name; merge them, or choose another"
+                f"{name}: another category is called {other}; merge them, or choose another name"
             )
+        taken[same(name)] = name
 
 
 def _check_base(state: State, change: Change, action: Action, base: int) -> None:

@@ -87,7 +87,7 @@ class Review:
             seq = self.state.seq + 1
             action = make(self.state, *given)
             action = replace(action, seq=seq, by=who, at=now(), window=window)
-            change = prepare(self.state, action, base)
+            change = prepare(self.state, action, base, is_new=True)
             line = line_of(action, self.state.paths)
             if self.log.n_lines:
                 self.log.append(line)

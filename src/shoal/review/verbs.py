@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UnknownName, UsageError
-from shoal.review.actions import PREDICTED, Action, Group, assign, checked_name, create
+from shoal.review.actions import PREDICTED, Action, Group, assign, checked_name, create, folded
 from shoal.review.parts import labeled_first, parts_of, proposed_split
 from shoal.review.state import State, by_category
 from shoal.runs import NO_CATEGORY
@@ -118,6 +118,6 @@ def split(
 def _part_names(state: State, category: int) -> Iterable[str]:
     """Yield default names for the parts of a category: 'gull (2)', 'gull (3)' and so on."""
     base = state.records[category].name
-    taken = {record.name for record in state.categories.values()}
+    taken = {folded(record.name) for record in state.categories.values()}
     names = (f"{base} ({number})" for number in itertools.count(2))
-    return (name for name in names if name not in taken)
+    return (name for name in names if folded(name) not in taken)
