@@ -35,6 +35,14 @@ def reuse_freed_memory() -> None:
             library.mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
+def return_freed_memory() -> None:
+    """Return all freed blocks to the system; between stages, whose blocks differ in size."""
+    if sys.platform == "linux":
+        library = ctypes.CDLL(None)
+        if hasattr(library, "malloc_trim"):
+            library.malloc_trim(0)
+
+
 def peak_memory() -> int:
     """Return the largest resident memory of this process so far, in bytes; 0 on Windows."""
     if sys.platform == "win32":

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
-from shoal.allocator import peak_memory
+from shoal.allocator import peak_memory, return_freed_memory
 from shoal.distributed import is_main
 from shoal.errors import name_arguments
 from shoal.progress import Progress, lines, show
@@ -93,6 +93,7 @@ class Reporter:
             listener(f"{what} …")
             with self.show(what, unit, after) as progress:
                 yield progress
+            return_freed_memory()
             if peak := peak_memory():
                 listener(f"{what}: peak memory {peak / 1e9:.2f} GB so far")
 

@@ -95,6 +95,8 @@ class TrunkOutputs:
         if is_missing:
             counted = count_after(progress, n_views, total)
             self.tokens[key] = cache_tokens(pixels, encoder, counted).tokens
+        if isinstance(self.pixels, Pixels):
+            self.pixels.unload()  # training needs only the tokens
         return replace(
             task,
             tokens=TokenCache(self.tokens[key]),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +54,20 @@ def test_the_cache_holds_what_decoding_one_by_one_gives(make_images, cache):
         np.testing.assert_array_equal(pixels.index, np.arange(40))
         assert steps.seen[-1] == (40, 40)
         assert steps.n_decoded == (40 if n_workers == 2 else 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts mapped pages")
+def test_unloaded_pixels_take_no_memory_until_they_are_read_again(make_images, cache):
+    def mapped_kb():
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("RssFile:")[2].split()[0])
+
+    pixels = load_pixels(read_collection(make_images(["1.png", "2.png"])), 1024, cache=cache)
+    read = pixels[:]
+    before = mapped_kb()
+    pixels.unload()
+    assert before - mapped_kb() > 4000
+    np.testing.assert_array_equal(pixels[:], read)
 
 
 def test_only_new_and_changed_files_are_decoded(make_images, cache):

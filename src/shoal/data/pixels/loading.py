@@ -13,6 +13,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import mmap
 import os
 import re
 import shutil
@@ -125,6 +126,13 @@ class Pixels:
     def size(self) -> int:
         """Pixels along a side."""
         return int(self.store.shape[1])
+
+    def unload(self) -> None:
+        """Remove the pages of the mapped file from the memory of this process; the next access
+        loads them again."""
+        mapped = getattr(self.store.base, "_mmap", None)
+        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def load_pixels(
