@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from commands import discover, refused, shoal
-from shoal.discovery.results import summarize_run
+from shoal.report.summary import summarize_run
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")

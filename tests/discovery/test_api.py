@@ -14,9 +14,9 @@ from conftest import write_table
 from shoal.cli.discover import discover as command
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.job import ImageSource
-from shoal.discovery.results import summarize_run
 from shoal.errors import DataError, UsageError
 from shoal.report.figures import training_curves
+from shoal.report.summary import summarize_run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

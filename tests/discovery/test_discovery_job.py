@@ -19,7 +19,6 @@ from shoal.discovery.assign import Assigner
 from shoal.discovery.discovery_job import discover_images
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.results import summarize_run
 from shoal.discovery.scoring import score_run
 from shoal.discovery.trained.evaluation import Choice, Evaluation
 from shoal.encoders.catalog import load_encoder
@@ -29,6 +28,7 @@ from shoal.methods.gcd import GcdSettings
 from shoal.methods.method import MethodSettings
 from shoal.methods.protocols import follow_protocol
 from shoal.methods.registry import get_method
+from shoal.report.summary import summarize_run
 from shoal.runs import Run
 from shoal.training.task import Task
 

@@ -20,8 +20,8 @@ from shoal.discovery.named_categories import (
     category_rows,
     name_categories,
 )
-from shoal.discovery.results import UNCHECKED, summarize_run
 from shoal.methods.clusters import Discovery
+from shoal.report.summary import UNCHECKED, summarize_run
 from shoal.runs import Run
 
 ANGLES = torch.deg2rad(torch.tensor([0.0, 10, 20, 90, 100, 180], dtype=torch.float64))

@@ -61,7 +61,7 @@ def cluster(
     from shoal.clustering.inference import check_task
     from shoal.data.readers import label_embeddings, read_embeddings
     from shoal.discovery.cluster_embeddings import cluster_embeddings
-    from shoal.discovery.results import doubt_estimate, summarize_run
+    from shoal.report.summary import doubt_estimate, summarize_run
 
     if labels is None:
         points = read_embeddings(embeddings, path_column=path_column, label_column=label_column)

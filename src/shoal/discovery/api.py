@@ -18,11 +18,11 @@ from shoal.discovery.discovery_settings import (
 )
 from shoal.discovery.job import ImageSource
 from shoal.discovery.reporter import SILENT, Reporter, default_reporter
-from shoal.discovery.results import summarize_run
 from shoal.discovery.reviewed.refinement import Refinement
 from shoal.discovery.run_job import run_job
 from shoal.distributed import is_main
 from shoal.files import AnyPath
+from shoal.report.summary import summarize_run
 from shoal.runs import Run
 
 

@@ -14,13 +14,14 @@ from shoal.device import AnyDevice
 from shoal.discovery.assign import Assigner
 from shoal.discovery.export.formats import Exported, export_run
 from shoal.discovery.reporter import LOGGED
-from shoal.discovery.results import summarize_run, write_report
+from shoal.discovery.results import write_report
 from shoal.discovery.scoring import Score, evaluate
 from shoal.errors import UsageError, missing_package
 from shoal.files import AnyPath
 from shoal.report.figures import map_pca, map_tsne
 from shoal.report.map import cached_layouts, tsne_layouts
 from shoal.report.notebook import run_html
+from shoal.report.summary import summarize_run
 from shoal.report.tree_list import categories_in_tree, category_tree
 from shoal.review import verbs
 from shoal.review.review import Review

@@ -7,13 +7,14 @@ from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.named_categories import Result, name_categories
 from shoal.discovery.reporter import CLUSTERING
-from shoal.discovery.results import FROZEN, cluster, summarize_run, write_result_run
+from shoal.discovery.results import FROZEN, cluster, write_result_run
 from shoal.discovery.reviewed.previous_categories import (
     continue_categories,
     n_clusters_to_continue,
 )
 from shoal.methods.clusters import Discovery, Representation, shift_and_cut
 from shoal.methods.registry import get_method
+from shoal.report.summary import summarize_run
 from shoal.runs import Run
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.calibration import UNCHECKED_CONFIDENCE
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import Job
 from shoal.discovery.named_categories import Result, write_categories
@@ -21,21 +20,14 @@ from shoal.files import make_folder, write_text
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
 from shoal.report.suggested_splits import suggested_splits
-from shoal.review.decisions import COUNTED_BY
+from shoal.report.summary import doubt_estimate, summarize_run
 from shoal.review.reviewed_run import ReviewedRun
-from shoal.runs import MIXED_FROM, RESULTS, THUMBNAILS, UNCERTAIN_BELOW, Run, column
+from shoal.runs import RESULTS, THUMBNAILS, UNCERTAIN_BELOW, Run, column
 from shoal.settings import Plain
-from shoal.text import shown
-from shoal.words import count, doubt_labels, first_few, interval_in_words, is_wide, plural, span
 
 FROZEN, TRAINED = RESULTS
 LONG_CHANGES = ("moved", "changed_labels", "cannot_links")
 """Parts of changes.json with a row per image, which `collect_facts` leaves out."""
-
-UNCHECKED = (
-    "Confidence could not be calibrated from the labels, so for unlabeled images it is at most "
-    f"{UNCHECKED_CONFIDENCE}."
-)
 
 
 def write_result(run: Run, result: Result, settings: DiscoverySettings) -> None:
@@ -139,38 +131,6 @@ def write_report(run: Run, file: Path | None = None) -> Path:
     return target
 
 
-def summarize_run(run: Run) -> str:
-    """Summarize a run: 'Found 23 categories (80 % interval 20–26): 14 known, 9 novel. 212 images
-    are uncertain.'"""
-    confidences = column(run.assignments, "confidence")
-    n_uncertain = sum(confidence < UNCERTAIN_BELOW for confidence in confidences)
-    categories = run.categories
-    has_images = [row.size > 0 for row in categories if not row.is_novel]
-    n_known = sum(has_images)
-    n_novel = sum(row.size > 0 for row in categories if row.is_novel)
-    known = f"{n_known} known"
-    if not all(has_images):
-        known = f"{n_known} of {len(has_images)} known"
-    estimate = run.json("estimate") if run.has("estimate.json") else {}
-    interval = estimate.get("interval")
-    found = f"Found {count(n_known + n_novel, 'category')}"
-    if interval:
-        found += f" ({interval_in_words(interval, estimate.get('range'))})"
-    sentences = [
-        f"{found}: {known}, {n_novel} novel.",
-        f"{count(n_uncertain, 'image')} {plural(n_uncertain, 'is')} uncertain.",
-    ]
-    if interval and is_wide(interval):
-        sentences.append("The labels barely constrain the number of categories.")
-    if run.has("calibration.json") and not run.json("calibration")["is_calibrated"]:
-        sentences.append(UNCHECKED)
-    mixed = [shown(row.category) for row in categories if row.mixed_probability >= MIXED_FROM]
-    if mixed:
-        mixtures = count(len(mixed), "category")
-        sentences.append(f"{mixtures} may be a mixture of two: {first_few(mixed)}.")
-    return " ".join(sentences)
-
-
 def collect_facts(run: Run) -> Plain:
     """Return what --json prints: the summary, counts, how K was chosen, times and the files."""
     rows = run.assignments
@@ -213,16 +173,3 @@ def collect_facts(run: Run) -> Plain:
         **{name: provenance.get(name) for name in noted},
         "files": {file.name: str(file) for file in sorted(run.path.iterdir()) if file.is_file()},
     }
-
-
-def doubt_estimate(run: Run) -> str | None:
-    """Return why not to trust an estimate of K: few labels or a wide interval; else None."""
-    estimate = run.json("estimate")
-    if estimate["is_given"] or estimate["rule"] == COUNTED_BY:
-        return None
-    labels = [label for label in column(run.assignments, "label_given") if label]
-    doubts = [doubt_labels(len(labels), len(set(labels)))]
-    interval = estimate.get("interval")
-    if interval and is_wide(interval):
-        doubts.append(f"the 80 % interval of the number of categories is {span(interval)}")
-    return "; ".join(filter(None, doubts)) or None

@@ -6,45 +6,71 @@ from shoal.checksums import digest_rows
 from shoal.review.actions import STATUSES
 from shoal.review.decisions import COUNTED_BY
 from shoal.review.reviewed_run import ReviewedRun
-from shoal.runs import UNCERTAIN_BELOW
+from shoal.runs import MIXED_FROM, UNCERTAIN_BELOW, Run, column
 from shoal.text import shown
 from shoal.words import (
     AVERAGE_LINKAGE,
     count,
     doubt_labels,
     duration,
+    first_few,
     interval_in_words,
     is_wide,
     percent,
     plural,
+    span,
 )
 
 FEW_LABELS = 20
 """With fewer held-out labels the calibration of confidence is uncertain."""
 
+UNCHECKED = (
+    "Confidence could not be calibrated from the labels, so for unlabeled images it is at most "
+    "0.95."
+)
+
+
+def summarize_run(run: Run) -> str:
+    """Summarize a run: 'Found 23 categories (80 % interval 20–26): 14 known, 9 novel. 212 images
+    are uncertain.'"""
+    confidences = column(run.assignments, "confidence")
+    n_uncertain = sum(confidence < UNCERTAIN_BELOW for confidence in confidences)
+    categories = run.categories
+    has_images = [row.size > 0 for row in categories if not row.is_novel]
+    n_known = sum(has_images)
+    n_novel = sum(row.size > 0 for row in categories if row.is_novel)
+    known = f"{n_known} known"
+    if not all(has_images):
+        known = f"{n_known} of {len(has_images)} known"
+    estimate = run.json("estimate") if run.has("estimate.json") else {}
+    interval = estimate.get("interval")
+    found = f"Found {count(n_known + n_novel, 'category')}"
+    if interval:
+        found += f" ({interval_in_words(interval, estimate.get('range'))})"
+    sentences = [
+        f"{found}: {known}, {n_novel} novel.",
+        f"{count(n_uncertain, 'image')} {plural(n_uncertain, 'is')} uncertain.",
+    ]
+    if interval and is_wide(interval):
+        sentences.append("The labels barely constrain the number of categories.")
+    if run.has("calibration.json") and not run.json("calibration")["is_calibrated"]:
+        sentences.append(UNCHECKED)
+    mixed = [shown(row.category) for row in categories if row.mixed_probability >= MIXED_FROM]
+    if mixed:
+        mixtures = count(len(mixed), "category")
+        sentences.append(f"{mixtures} may be a mixture of two: {first_few(mixed)}.")
+    return " ".join(sentences)
+
 
 def sentences(run: ReviewedRun) -> list[str]:
     """Return sentences about the result, its uncertainty, and how it was computed."""
-    found = [
-        _found(run),
-        _reviewed(run),
-        _uncertain(run),
-        describe_n_clusters(run),
-        _training(run),
-    ]
+    found = [summarize_run(run), _reviewed(run), describe_n_clusters(run), _training(run)]
     if run.has("shifts.json") and run.json("shifts").get("linkage_method") == "average":
         found.append(f"{AVERAGE_LINKAGE[0].upper()}{AVERAGE_LINKAGE[1:]}.")
     n_unreadable = run.provenance.get("n_unreadable")
     if n_unreadable:
         found.append(f"{count(n_unreadable, 'file')} could not be read: see skipped.csv.")
     return list(filter(None, found))
-
-
-def _found(run: ReviewedRun) -> str:
-    if not run.n_clusters:
-        return "No category was found."
-    categories = count(run.n_clusters, "category")
-    return f"Found {categories}: {run.n_known:,} known, {run.n_novel:,} novel."
 
 
 def _reviewed(run: ReviewedRun) -> str:
@@ -58,21 +84,6 @@ def _reviewed(run: ReviewedRun) -> str:
     if run.has("review.jsonl"):
         return "The review was made for another result; `shoal review` replays it on this one."
     return ""
-
-
-def _uncertain(run: ReviewedRun) -> str:
-    n = int(run.is_uncertain.sum())
-    if n:
-        limit = f"confidence below {UNCERTAIN_BELOW}, or no category"
-        text = f"{count(n, 'image')} {plural(n, 'is')} uncertain ({limit})."
-    else:
-        text = f"Every image has a confidence of at least {UNCERTAIN_BELOW}."
-    if not run.json("calibration")["is_calibrated"]:
-        text += (
-            " Confidence could not be calibrated from the labels, so for unlabeled images it is at "
-            "most 0.95."
-        )
-    return text
 
 
 def _training(run: ReviewedRun) -> str:
@@ -99,28 +110,34 @@ def _training(run: ReviewedRun) -> str:
 
 
 def describe_n_clusters(run: ReviewedRun) -> str:
-    """Return how the number of categories was determined, with its 80 % interval."""
+    """Return how the number of categories was determined, and why not to trust an estimate."""
     estimate = run.json("estimate")
     k = estimate["n_clusters"]
     if estimate.get("is_given"):
         return f"The number of categories, {k}, was given."
     if estimate.get("rule") == COUNTED_BY:
         return f"The number of categories, {k}, is the number in the review."
-    text = f"The number of categories was estimated as {k}."
-    interval = estimate.get("interval")
-    if interval:
-        words = interval_in_words(interval, estimate.get("range"))
-        text = (
-            f"The number of categories was estimated as {k} ({words}), assuming that novel "
-            "categories are as large as known ones."
-        )
-        if is_wide(interval):
-            text += " The labels barely constrain it."
-    n_known = len({*run.column("label_given")} - {""})
-    doubt = doubt_labels(int(run.is_labeled.sum()), n_known)
+    text = (
+        f"The number of categories was estimated as {k}, assuming that novel categories are as "
+        "large as known ones."
+    )
+    doubt = doubt_estimate(run)
     if doubt:
         text += f" {doubt[0].upper()}{doubt[1:]}."
     return text
+
+
+def doubt_estimate(run: Run) -> str | None:
+    """Return why not to trust an estimate of K: few labels or a wide interval; else None."""
+    estimate = run.json("estimate")
+    if estimate.get("is_given") or estimate.get("rule") == COUNTED_BY:
+        return None
+    labels = [label for label in column(run.assignments, "label_given") if label]
+    doubts = [doubt_labels(len(labels), len(set(labels)))]
+    interval = estimate.get("interval")
+    if interval and is_wide(interval):
+        doubts.append(f"the 80 % interval of the number of categories is {span(interval)}")
+    return "; ".join(filter(None, doubts)) or None
 
 
 def describe_confidence(run: ReviewedRun) -> str:

@@ -23,12 +23,7 @@ from shoal.discovery.frozen_result import cluster_frozen
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.named_categories import Result, name_categories
 from shoal.discovery.reporter import NOTE
-from shoal.discovery.results import (
-    FROZEN,
-    TRAINED,
-    cluster,
-    write_result_run,
-)
+from shoal.discovery.results import FROZEN, TRAINED, cluster, write_result_run
 from shoal.discovery.trained.held_out import fit_batch
 from shoal.discovery.trained.trained_result import with_networks
 from shoal.discovery.trained.training import Training, stop_request, train, training_deadline
