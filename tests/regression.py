@@ -352,7 +352,7 @@ COMMANDS: dict[str, list[str]] = {
     "frozen": [f"{DISCOVER} --no-train"],
     "frozen-k": [f"{DISCOVER} --no-train --n-clusters 8"],
     "trained": [f"{DISCOVER} {TINY} --epochs 2"],
-    "trained-k": [f"{DISCOVER} {TINY} --epochs 2 --n-clusters 8 --result trained --seed 1"],
+    "trained-k": [f"{DISCOVER} {TINY} --epochs 2 --n-clusters 8 --set hidden_share=0 --seed 1"],
     "paper": [f"{DISCOVER} {TINY} --epochs 2 --protocol paper"],
     **{
         method: [

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import Json, command_line, log, reporter, show_plan
-from shoal.cli.console import result as print_result
+from shoal.cli.console import Json, command_line, log, reporter, result, show_plan
 from shoal.cli.options import (
     AllowMissing,
     Boxes,
@@ -65,13 +64,6 @@ def discover(
         ),
     ] = None,
     train: Train = None,
-    result: Annotated[
-        str | None,
-        typer.Option(
-            help="better (the default): use the trained result only if it is significantly better "
-            "on held-out labels. trained: hold out no category, and use the trained result."
-        ),
-    ] = None,
     input_size: InputSize = None,
     recipe: Annotated[str | None, typer.Option(help="Named settings, such as gpu or cub.")] = None,
     config: Config = None,
@@ -137,7 +129,6 @@ def discover(
         recipe=recipe,
         config=config,
         encoder=encoder,
-        result=result,
         n_clusters=n_clusters,
         epochs=epochs,
         input_size=input_size,
@@ -173,7 +164,7 @@ def _run(job: "DiscoveryJob", *, as_json: bool) -> None:
     run = DiscoveredRun(job.run.path)
     facts = collect_facts(run)
     text = f"{facts['summary']}\n{run.path}\n{run.path / 'report.html'}"
-    print_result(text, facts, as_json=as_json)
+    result(text, facts, as_json=as_json)
     where = shlex.quote(str(run.path))
     look = f"shoal report {where} --open, then " if job.refinement is None else ""
     log(f"next: {look}shoal review {where}")

@@ -120,9 +120,8 @@ def discover(
         Receives messages and progress instead.
     **settings
         `n_clusters` (a number, or a range such as (30, 50)), `method`, `encoder`,
-        `epochs`, `train`, `seed`, `recipe`, `config`, `protocol`, `input_size`, `result` ('better'
-        or 'trained'), `changes` ({"training.lr": 0.1}, as `--set`) and the other flags of `shoal
-        discover`.
+        `epochs`, `train`, `seed`, `recipe`, `config`, `protocol`, `input_size`, `changes`
+        ({"training.lr": 0.1}, as `--set`) and the other flags of `shoal discover`.
 
     Returns
     -------

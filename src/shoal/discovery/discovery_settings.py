@@ -156,7 +156,6 @@ class SettingArguments(SharedArguments, total=False):
     max_minutes: float | None
     recipe: str | None
     protocol: str | None
-    result: str | None
 
 
 class DiscoverArguments(SettingArguments, total=False):
@@ -205,7 +204,6 @@ def choose_settings(
     epochs: int | None = None,
     input_size: int | None = None,
     protocol: str | None = None,
-    result: str | None = None,
     changes: Mapping[str, Any] | None = None,
     **values: Any,
 ) -> DiscoverySettings:
@@ -222,8 +220,6 @@ def choose_settings(
         Single settings of the method.
     protocol
         A name in `PROTOCOLS`. Those of the CMS paper and the released code hold out no categories.
-    result
-        'better' holds out categories, 'trained' none.
     changes
         Any settings by dotted name, as in {"training.lr": 0.1}; applied last.
     **values
@@ -269,23 +265,13 @@ def choose_settings(
         settings = replace(
             settings, hidden_share=0.0, must_link=False, try_average=False, split_mixtures=False
         )
-    if result == "trained":
-        settings = replace(settings, hidden_share=0.0)
-    elif result == "better":
-        hidden_share = settings.hidden_share or DiscoverySettings.hidden_share
-        settings = replace(settings, hidden_share=hidden_share)
-    elif result is not None:
-        raise UsageError(
-            f"result: found {result!r}, expected better or trained; for the frozen result give "
-            "--no-train"
-        )
     arguments = kept | values
     arguments["input_size"] = input_size or kept.get("input_size")
     if get_method(settings.method).trains:
         arguments["training.epochs"] = epochs
     arguments = {name: value for name, value in arguments.items() if value is not None}
     settings = _with_changes(settings, arguments | dict(changes or {}))
-    _check_training(settings, epochs=epochs, result=result, train=values.get("train"))
+    _check_training(settings, epochs=epochs, train=values.get("train"))
     return settings
 
 

@@ -48,9 +48,7 @@ def test_a_change_of_a_setting_that_no_method_has_is_refused(name: str) -> None:
         choose_comparison("cms,gcd", changes={name: 1})
 
 
-@pytest.mark.parametrize(
-    "given", [{"result": "trained"}, {"protocol": "paper"}, {"recipe": "cub"}, {"train": False}]
-)
+@pytest.mark.parametrize("given", [{"protocol": "paper"}, {"recipe": "cub"}, {"train": False}])
 def test_settings_of_a_single_discovery_are_refused(given) -> None:
     with pytest.raises(UsageError, match="a comparison takes"):
         choose_comparison("cms,gcd", **given)

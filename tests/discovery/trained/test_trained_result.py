@@ -54,7 +54,7 @@ def test_training_is_skipped_if_no_result_could_be_significant_unless_requested(
     evaluation = evaluation_of(n_wrong)
     assert (reason_not_to_train(choose_settings(), evaluation) == "") is is_started
     assert reason_not_to_train(choose_settings(train=True), evaluation) == ""
-    assert reason_not_to_train(choose_settings(result="trained"), evaluation) == ""
+    assert reason_not_to_train(choose_settings(hidden_share=0.0), evaluation) == ""
 
 
 def test_training_is_skipped_if_nothing_can_be_held_out_unless_requested() -> None:
@@ -203,6 +203,6 @@ def test_a_stopped_training_without_evaluation_is_not_used(
     run = run_on(photos, tmp_path / "run", wanted, reporter=stopping_at("epoch 3:"))
     assert run.provenance["result"] == "frozen"
     assert (run.path / "trained" / "assignments.csv").exists()
-    asked = replace(wanted, hidden_share=0.0)  # --result trained
+    asked = replace(wanted, hidden_share=0.0)
     run = run_on(photos, tmp_path / "asked", asked, reporter=stopping_at("epoch 3:"))
     assert run.provenance["result"] == "trained"

@@ -82,7 +82,7 @@ def choose_comparison(
             )
         if change != plain_name(change) and plain_name(change) in SHARED_SETTINGS:
             raise UsageError(f"--set {change}: must be the same for all methods; set it for all")
-    for name in (*sorted(EXCLUDED), "result", "protocol"):
+    for name in (*sorted(EXCLUDED), "protocol"):
         if shared.pop(name, None) is not None:
             raise UsageError(f"{name}: a comparison takes the default recipe of each method")
     chosen = [_choose(name, epochs, changes, shared) for name in names]

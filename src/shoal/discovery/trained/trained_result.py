@@ -162,7 +162,7 @@ def _choose(
 
     Without held-out categories the trained result is used if training is done.
     """
-    is_requested = job.settings.hidden_share == 0  # by --result trained, --protocol or --set
+    is_requested = job.settings.hidden_share == 0  # by --protocol or --set
     is_used = is_requested or learned.is_done
     weight = 0.0
     # Learned attention applies only to the embeddings it was trained with, so it cannot cluster a
