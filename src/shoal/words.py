@@ -8,14 +8,7 @@ PLURALS = {
     "category": "categories",
     "class": "classes",
     "is": "are",
-    "was": "were",
     "has": "have",
-    "differs": "differ",
-    "fits": "fit",
-    "lies": "lie",
-    "names": "name",
-    "needs": "need",
-    "repeats": "repeat",
 }
 
 FEW_LABELS = 5

@@ -40,7 +40,7 @@ def test_discover_continues_from_a_review_and_prints_the_changes(
     assert " of 60 images changed category" in done.stderr
     assert done.stderr.splitlines()[-1] == "next: shoal review runs/photos-2"
     found = json.loads(done.stdout)["changes"]
-    assert (found["became_known"], "moved" in found) == (["teal"], False)
+    assert (found["became_known"], "cannot_links" in found) == (["teal"], False)
     again = command("discover", "photos", "--review", "runs/photos", "--device", "cpu")
     assert again.exit_code == 0, again.stderr
     forced = command("discover", "photos", "--review", "runs/photos", "--device", "cpu", "--force")

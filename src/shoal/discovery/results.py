@@ -26,7 +26,7 @@ from shoal.runs import RESULTS, THUMBNAILS, UNCERTAIN_BELOW, Run, column
 from shoal.settings import Plain
 
 FROZEN, TRAINED = RESULTS
-LONG_CHANGES = ("moved", "changed_labels", "cannot_links")
+LONG_CHANGES = ("changed_labels", "cannot_links")
 """Parts of changes.json with a row per image, which `collect_facts` leaves out."""
 
 

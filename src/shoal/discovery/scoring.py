@@ -23,8 +23,6 @@ class Score:
     """The accuracy of a run on its unlabeled images."""
 
     accuracy: Accuracy
-    nmi: float
-    ari: float
     n_images: int
     """Unlabeled images with a true class."""
     n_classes: int
@@ -69,8 +67,6 @@ def score_run(run: Run, truth: Mapping[str, str]) -> Score:
     run was given labels of it. Images without a true class are left out; raise if none has
     one.
     """
-    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
-
     # Given labels have the names of the truth; a review may have renamed their categories.
     labels = list(column(Run(run.path).assignments, "label_given"))
     paths = list(column(run.assignments, "path"))
@@ -92,13 +88,8 @@ def score_run(run: Run, truth: Mapping[str, str]) -> Score:
             f"accuracy; are they spelled alike? true: {first_few(classes.tolist(), 5)}; known: "
             f"{first_few(sorted(known), 5)}"
         )
-    # Each rejected image is a separate category.
-    is_rejected = y_pred < 0
-    apart = np.where(is_rejected, categories.max() + np.cumsum(is_rejected), y_pred)
     score = Score(
         accuracy=_accuracy(y_true, y_pred, np.array([name in known for name in true_names])),
-        nmi=float(normalized_mutual_info_score(y_true, apart)),
-        ari=float(adjusted_rand_score(y_true, apart)),
         n_images=len(scored),
         n_classes=len(classes),
         n_clusters=run.n_clusters,

@@ -92,9 +92,6 @@ def test_decisions_hold_in_the_next_run(reviewed: DiscoveredRun, tmp_path: Path)
     assert second not in ("red", machine[rejected][0])
     assert changes["not_applied"] == []
     assert changes["n_decided"] == len(decided)
-    assert {row["category"] for row in changes["categories"]} == set(ids)
-    assert all(row["before"] and row["now"] for row in changes["categories"])
-    assert len(changes["moved"]) == changes["n_moved"]
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ the reviewed one.
 """
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -265,26 +264,7 @@ class Refinement:
         decisions = self.decisions
         before = decisions.categories
         now = dict(zip(state.paths, state.category_ids.tolist(), strict=True))
-        names = decisions.names | {row.category_id: row.category for row in state.found.values()}
-        sizes_before = Counter(before.values())
-        sizes = Counter(now.values())
-        same = Counter(category for path, category in now.items() if before.get(path) == category)
-        categories = [
-            {
-                "category_id": category,
-                "category": name,
-                "before": sizes_before[category],
-                "now": sizes[category],
-                "same": same[category],
-            }
-            for category, name in names.items()
-            if sizes_before[category] or sizes[category]
-        ]
-        moved = [
-            {"path": path, "from": before[path], "to": category}
-            for path, category in now.items()
-            if path in before and before[path] != category
-        ]
+        n_moved = sum(before.get(path, category) != category for path, category in now.items())
         cannot_links = {
             path: sorted(ids) for path, ids in sorted(decisions.cannot_links.items()) if path in now
         }
@@ -292,10 +272,8 @@ class Refinement:
             "review_of": str(self.run.path),
             "n_images": len(now),
             "n_decided": sum(path in now for path in decisions.labels),
-            "n_moved": len(moved),
+            "n_moved": n_moved,
             "became_known": [decisions.names[category] for category in decisions.became_known],
-            "categories": categories,
-            "moved": moved,
             "cannot_links": cannot_links,
         }
 
