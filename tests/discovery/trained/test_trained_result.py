@@ -158,7 +158,7 @@ def test_ctrl_c_before_the_first_step_uses_the_frozen_result(
 def test_a_resumed_run_keeps_no_arrays_of_the_frozen_result(photos, tmp_path: Path) -> None:
     """GCD shifts nothing."""
     wanted = choose_settings(
-        config=photos.config, method="gcd", result="trained", epochs=1, n_clusters=5
+        config=photos.config, method="gcd", hidden_share=0, epochs=1, n_clusters=5
     )
     run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(stop_before_training))
     assert run.has("shifted.npy")
