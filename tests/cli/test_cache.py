@@ -14,7 +14,7 @@ def cache(*flags: str):
 
 def test_the_cache_is_listed_and_cleared_and_originals_stay(photos, tmp_path: Path) -> None:
     pixels = tmp_path / "cache" / "pixels"
-    assert cache().stdout == f"      0.0 MB  in {pixels.parent}\n"
+    assert cache().stdout == f"      0.0 MB  of 50 GB in {pixels.parent}\n"
     load_pixels(read_collection(photos.folder, False), 64)
     found = json.loads(cache("--json").stdout)
     assert found["bytes"] > 60 * 64 * 64 * 3

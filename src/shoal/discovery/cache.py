@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.data.pixels.loading import store_folder
+from shoal.errors import UsageError
 from shoal.files import cache_folder
 
-DAY_S = 24 * 3600.0
+MAX_GB = "50"
+"""Default size above which the least recently used folders are removed, see $SHOAL_CACHE_GB."""
 
-MAX_DAYS = 30
-"""Days after which an unused folder is deleted."""
+RECENT_S = 24 * 3600.0
+"""Folders used within this time are not removed: another run may be using them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +52,30 @@ def remove_stores(stores: Iterable[Store]) -> None:
         shutil.rmtree(store.folder, ignore_errors=True)
 
 
-def trim_cache(root: Path | str, size: int) -> list[Store]:
-    """Mark the decoded images of `root` as used, and delete and return the folders of the cache
-    that were not used for `MAX_DAYS`."""
+def trim_cache(root: Path | str, size: int, *, now: float | None = None) -> list[Store]:
+    """Mark the decoded images of `root` as used, and delete the least recently used folders above
+    the limit of the cache; return the deleted ones."""
+    used = store_folder(cache_folder(), root, size)
+    now = now or time.time()
     with contextlib.suppress(OSError):  # not writable, so nothing was decoded into it
-        os.utime(store_folder(cache_folder(), root, size))
-    oldest = time.time() - MAX_DAYS * DAY_S
-    unused = [store for store in list_stores() if store.last_used < oldest]
-    remove_stores(unused)
-    return unused
+        os.utime(used, (now, now))
+    n_bytes = 0
+    removed = []
+    limit = max_bytes()
+    for store in list_stores():
+        is_removable = store.folder != used and now - store.last_used > RECENT_S
+        if is_removable and n_bytes + store.n_bytes > limit:
+            removed.append(store)
+        else:
+            n_bytes += store.n_bytes
+    remove_stores(removed)
+    return removed
+
+
+def max_bytes() -> float:
+    """Return the largest size of the cache, from $SHOAL_CACHE_GB."""
+    value = os.environ.get("SHOAL_CACHE_GB") or MAX_GB
+    with contextlib.suppress(ValueError):
+        if float(value) >= 0:
+            return float(value) * 1e9
+    raise UsageError(f"SHOAL_CACHE_GB: found {value!r}, expected a number of gigabytes, such as 50")

@@ -19,7 +19,7 @@ from shoal.data.collection import Collection
 from shoal.data.pixels.decoding import NO_HEIC
 from shoal.data.pixels.loading import Pixels, load_pixels
 from shoal.device import describe_device, seed_everything
-from shoal.discovery.cache import MAX_DAYS, trim_cache
+from shoal.discovery.cache import trim_cache
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.reporter import EMBEDDING, SILENT, Reporter
 from shoal.discovery.thumbnails import make_thumbnails
@@ -275,7 +275,7 @@ def _decode(job: Job) -> Pixels:
 
 
 def decode(collection: Collection, pixel_size: int, reporter: Reporter) -> Pixels:
-    """Decode images, or read them from the pixel cache, in which unused ones are deleted."""
+    """Decode images, or read them from the pixel cache, which is kept below its limit."""
     with reporter.progress("decoding images", "images") as progress:
         pixels = load_pixels(collection, pixel_size, progress=progress)
     n_heic = list(pixels.skipped.values()).count(NO_HEIC)
@@ -287,7 +287,7 @@ def decode(collection: Collection, pixel_size: int, reporter: Reporter) -> Pixel
     if collection.images is None and is_main():
         for removed in trim_cache(collection.where, pixel_size):
             reporter.report(
-                f"note: deleted {removed.folder} from the cache, unused for {MAX_DAYS} days"
+                f"note: deleted {removed.folder}, because the pixel cache was too large"
             )
     return pixels
 
