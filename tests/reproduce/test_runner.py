@@ -79,7 +79,6 @@ WHOLE = {
     "images": 60,
     "notes": [],
     "collapse": None,
-    "n_clusters_source": "given",
     "n_clusters": 6,
     "n_clusters_error": 0.0,
     "accuracy": {"all": 50.0, "known": 60.0, "novel": 40.0},

@@ -6,12 +6,8 @@ import pytest
 
 from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.paper import MISPRINTS
-from shoal.reproduce.plan import ReproduceOptions, make_cell, make_plan
-from shoal.reproduce.tables import (
-    build_table,
-    choice_notes,
-    describe_choices,
-)
+from shoal.reproduce.plan import ReproduceOptions, make_plan
+from shoal.reproduce.tables import build_table
 
 OPTIONS = ReproduceOptions(encoder="efficientnet-lite2", changes={"training.epochs": 40})
 
@@ -27,19 +23,12 @@ def results_of(name, values, seeds=(0, 1)):
     return {
         cell.key: {
             "accuracy": {"all": value, "known": value + 1, "novel": value - 1},
-            "n_clusters_source": "given",
             "notes": [],
             "images": 60,
             "collapse": None,
         }
         for cell, value in zip(cells, values, strict=False)
     }
-
-
-def choices(row_name, options=OPTIONS):
-    experiment = get_experiment("1")
-    row = next(row for row in experiment.rows if row.name == row_name)
-    return describe_choices(make_cell(experiment, row, "cub", 0, options))
 
 
 def test_a_table_by_hand():
@@ -75,29 +64,6 @@ def test_a_table_ends_with_the_misprints_of_the_paper_and_remarks():
     assert misprint in MISPRINTS["14"]
     for record in records:
         assert (record["images"], record["remarks"]) == (60, f"{remark} {skipped}")
-
-
-def test_rows_are_named_where_they_differ_in_a_choice():
-    rows = ("Agglomerative, K given", "GCD, K given", "CMS, K given")
-    notes = choice_notes({row: choices(row) for row in rows})
-    (snapshot,) = [note for note in notes if note.startswith("Snapshot: ")]
-    assert "none (Agglomerative, K given); " in snapshot
-    assert snapshot.endswith("(GCD, K given | CMS, K given).")
-    same = choice_notes(dict.fromkeys(rows, choices("CMS, K given")))
-    assert not any(row in note for note in same for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("row", "protocol", "is_hidden"),
-    [
-        ("CMS, K estimated", "paper", False),
-        ("CMS, K estimated", "reference", True),
-        ("Agglomerative, K estimated", "reference", False),
-    ],
-)
-def test_choices_say_whether_hidden_labels_chose(row, protocol, is_hidden):
-    snapshot = choices(row, replace(OPTIONS, protocol=protocol))["snapshot"]
-    assert ("HIDDEN" in snapshot) == is_hidden
 
 
 @pytest.mark.parametrize(("name", "setup"), [("1", "transductive"), ("2", "inductive")])

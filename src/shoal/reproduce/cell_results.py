@@ -85,7 +85,7 @@ def read_result(file: Path) -> Result:
         content = json.loads(file.read_text(encoding="utf-8"))
         for measure in COLUMNS:
             math.fsum(numbers(measure, content))  # raises for anything but numbers
-        for name in ("images", "notes", "collapse", "n_clusters_source"):
+        for name in ("images", "notes", "collapse"):
             content[name]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise DataError(

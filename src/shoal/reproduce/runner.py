@@ -158,7 +158,6 @@ class Runner:
             "n_clusters": found.n_clusters,
             "true_n_clusters": true_k,
             "n_clusters_error": 100 * abs(found.n_clusters - true_k) / true_k,
-            "n_clusters_source": _k_in_words(cell, learned, found),
             "n_shifts": found.n_shifts,
             "labeled_accuracies": [round(100 * value, 2) for value in accuracies],
             "recall": recall(learned.embeddings, loaded.train),
@@ -197,21 +196,6 @@ class Runner:
             )
         found = method.cluster(learned, labels, settings, n_clusters)
         return replace(found, clusters=nearest_clusters(learned, found, unseen))
-
-
-def _k_in_words(cell: Cell, learned: Representation, found: Discovery) -> str:
-    """Describe where the K of a cell comes from."""
-    if cell.n_clusters == "given":
-        return "given"
-    if found.n_clusters_source:
-        return found.n_clusters_source
-    if cell.sees_hidden_labels:
-        return "highest accuracy on known classes by HIDDEN labels"
-    if found.estimate is not None:
-        return f"rule '{found.estimate.rule}' on all labels"
-    if learned.rule is not None:
-        return f"rule '{learned.rule}' on labeled validation images"
-    return "estimated on frozen features before training"
 
 
 def cluster_after(n_shifts: int, learned: Representation, cell: Cell, n_clusters: int) -> Discovery:

@@ -1,40 +1,18 @@
 """Tables of the paper with our numbers in them, as Markdown and CSV.
 
-Notes under a table list the settings of our numbers, where K and the snapshot come from, misprints
-of the paper, and remarks on images and training runs. In the CSV, columns say how each number was
-obtained.
+Notes under a table list the encoder, seeds, changed settings and protocol of our numbers, misprints
+of the paper, and remarks on images and training runs.
 """
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import product
-from operator import attrgetter
 
 from shoal.data.benchmarks import BENCHMARKS
 from shoal.reproduce.cell_results import COLUMNS, Result, numbers
 from shoal.reproduce.paper import MISPRINTS, paper_numbers
 from shoal.reproduce.plan import PROTOCOLS, Cell, Plan
 from shoal.words import plural
-
-REPORTED_SETTINGS = (
-    "loss.denominator",
-    "loss.detach_norm",
-    "loss.supervised_input",
-    "bank",
-    "head.kind",
-    "n_init",
-)
-"""Settings in which the paper, its released code and the default recipes differ."""
-
-CHOICES = {
-    "settings": "Settings",
-    "k_rule": "K",
-    "snapshot": "Snapshot",
-    "epochs": "Epochs",
-    "input_size": "Image size",
-}
-"""Columns of the CSV that also appear as notes under a table, and their titles in these notes."""
 
 Record = dict[str, str | float | None]
 """A number and how it was obtained, by name."""
@@ -50,7 +28,6 @@ def build_table(
     rows = {row.name: [row.name] for row in experiment.rows}
     records: list[Record] = []
     remarks: list[str] = []
-    choices: dict[str, Record] = {}
     for row, dataset in product(rows, plan.datasets):
         cells = plan.grid.get((row, dataset), ())
         found = [results[cell.key] for cell in cells if cell.key in results]
@@ -58,10 +35,6 @@ def build_table(
         cell_remarks = [f"{title}: {note}." for result in found[:1] for note in result["notes"]]
         cell_remarks += find_remarks(f"{row}, {title}", cells, results, failures)
         remarks += cell_remarks
-        choice = dict.fromkeys(CHOICES)
-        if cells:
-            choice = describe_choices(cells[0], found)
-            choices.setdefault(row, choice)
         ours = [numbers(experiment.measure, result) for result in found]
         printed = papers.get(row, {}).get(dataset, [None] * len(columns))
         for column, paper, *values in zip(columns, printed, *ours, strict=True):
@@ -82,11 +55,11 @@ def build_table(
                 "images": max((each["images"] for each in found), default=None),
                 "remarks": " ".join(cell_remarks) or None,
             }
-            records.append(record | choice)
+            records.append(record)
     titles = [BENCHMARKS[dataset].title for dataset in plan.datasets]
     header = ["", *map(" ".join, product(titles, columns))]
     misprints = MISPRINTS.get(experiment.name, ())
-    notes = [*_plan_notes(plan), *choice_notes(choices), *misprints, *dict.fromkeys(remarks)]
+    notes = [*_plan_notes(plan), *misprints, *dict.fromkeys(remarks)]
     lines = [f"### {_title(plan)}", "", _line(header), "|---" * len(header) + "|"]
     lines += map(_line, rows.values())
     lines += ["", *(f"- {note}" for note in notes)]
@@ -95,55 +68,6 @@ def build_table(
 
 def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def describe_choices(cell: Cell, results: Iterable[Result] = ()) -> Record:
-    """Describe a cell: its settings, where K comes from, and which snapshot is used."""
-    reported = {}
-    for name in REPORTED_SETTINGS:
-        for settings in (cell.clustering_settings, cell.settings):
-            with suppress(AttributeError):  # another method's setting
-                reported[name] = attrgetter(name)(settings)
-    sources = {result["n_clusters_source"] for result in results}
-    return {
-        "settings": ", ".join(f"{name}={value}" for name, value in reported.items()),
-        "k_rule": " or ".join(sorted(sources)),
-        "snapshot": _snapshot(cell),
-        "epochs": None if cell.trained is None else cell.trained.training.epochs,
-        "input_size": cell.input_size,
-    }
-
-
-def _snapshot(cell: Cell) -> str:
-    """Describe which snapshot of a training run is used."""
-    if cell.trained is None:
-        return "none"
-    if cell.setup == "unsupervised" or cell.trained.training.snapshot == "last":
-        return "last epoch"
-    labels = "labeled validation images"
-    if cell.sees_hidden_labels:
-        labels = "HIDDEN labels"
-    at_k = "at the given K" if cell.selection == "given" else "over all K"
-    return f"best epoch by {labels} {at_k}"
-
-
-def choice_notes(choices: Mapping[str, Record]) -> list[str]:
-    """Return a note per choice, such as 'Snapshot: none (Agglomerative); last epoch (GCD | CMS).'
-
-    Rows are named only if they differ.
-    """
-    notes = []
-    for name, title in CHOICES.items():
-        rows: dict[str, list[str]] = {}
-        for row, choice in choices.items():
-            if choice[name]:
-                rows.setdefault(str(choice[name]), []).append(row)
-        texts = [f"{text} ({' | '.join(named)})" for text, named in rows.items()]
-        if len(rows) == 1:
-            texts = list(rows)
-        if texts:
-            notes.append(f"{title}: {'; '.join(texts)}.")
-    return notes
 
 
 def find_remarks(
