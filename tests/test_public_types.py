@@ -32,7 +32,7 @@ shoal.refine(run=run, n_clusters=40, out="better", changes={"training.lr": 0.1})
 shoal.refine(run, reviev="runs/photos")  # wrong
 shoal.compare("photos", methods=["cms", "gcd"], encoder="dino-vits16")
 shoal.compare("photos", method="cms")  # wrong
-run.export("csv", "tables", given_labels="predicted")
+run.export("imagefolder", "sorted", copy=True)
 run.export("csv", "tables", force=True)  # wrong
 """
 

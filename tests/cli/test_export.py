@@ -31,7 +31,6 @@ def test_every_image_is_exported_to_the_folder_of_its_category(
         "out": str(tmp_path / "sorted"),
         "format": "imagefolder",
         "n_disagreeing": n,
-        "given_labels": "keep",
     }
     assert json.loads(found.stdout) == facts
     files = list((tmp_path / "sorted").rglob("*.png"))
@@ -44,7 +43,6 @@ def test_user_errors_are_one_line(run: Path, photos, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for arguments, code in (
         ([run, "--to", "csvv", "--out", out], 2),
-        ([run, "--to", "csv", "--out", out, "--given-labels", "x"], 2),
         ([run, "--to", "csv", "--out", run], 2),
         ([tmp_path, "--to", "csv", "--out", out], 3),
         ([run, "--to", "hf", "--out", out, "--images", tmp_path / "gone"], 3),

@@ -24,13 +24,6 @@ def export(
     copy: Annotated[
         bool, typer.Option("--copy", help="Copy images instead of linking them.")
     ] = False,
-    given_labels: Annotated[
-        str,
-        typer.Option(
-            help="For labeled images in another category: keep exports the label, predicted the "
-            "category."
-        ),
-    ] = "keep",
     json: Json = False,
 ) -> None:
     """Export a run for another program, e.g. `shoal export runs/birds --to imagefolder --out
@@ -49,18 +42,15 @@ def export(
         out,
         images=images,
         copy=copy,
-        given_labels=given_labels,
     )
     if exported.n_disagreeing:
-        used = "label" if given_labels == "keep" else "category"
         images_in_words = count(exported.n_disagreeing, "labeled image")
-        log(f"{images_in_words} in another category, exported with the {used}")
+        log(f"{images_in_words} in another category, exported with the label")
     for note in exported.notes:
         log(note)
     facts = {
         "out": str(exported.folder),
         "format": to,
         "n_disagreeing": exported.n_disagreeing,
-        "given_labels": given_labels,
     }
     result(str(exported.folder), facts, as_json=json)

@@ -229,7 +229,6 @@ class DiscoveredRun(Run):
         *,
         images: AnyPath | None = None,
         copy: bool = False,
-        given_labels: str = "keep",
     ) -> Exported:
         """Write the run for another program.
 
@@ -244,8 +243,6 @@ class DiscoveredRun(Run):
             The folder of the images, if they have moved.
         copy
             Copy images instead of linking them.
-        given_labels
-            'keep': labeled images keep their label; 'predicted': they get the category found.
 
         Returns
         -------
@@ -264,7 +261,6 @@ class DiscoveredRun(Run):
             Path(out),
             images=images,
             copy=copy,
-            given_labels=given_labels,
         )
 
     @cached_property

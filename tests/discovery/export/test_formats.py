@@ -192,18 +192,14 @@ def test_label_studio_has_a_task_per_image_and_a_choice_per_category(
         ("projector", "metadata.tsv"),
     ],
 )
-def test_labels_replace_categories_unless_predictions_are_requested(
-    run: Run, tmp_path: Path, name: str, file: str
-) -> None:
+def test_labels_replace_categories(run: Run, tmp_path: Path, name: str, file: str) -> None:
     """y/2.png is labeled cat and predicted as hot/cold."""
     run.write_assignments(
         replace(row, label_given="cat" if row.path == "y/2.png" else "") for row in run.assignments
     )
     kept = export_run(run, name, tmp_path / "kept")
-    taken = export_run(run, name, tmp_path / "taken", given_labels="predicted")
-    assert kept.n_disagreeing == taken.n_disagreeing == 1
+    assert kept.n_disagreeing == 1
     assert "hot/cold" not in (kept.folder / file).read_text(encoding="utf-8")
-    assert "hot/cold" in (taken.folder / file).read_text(encoding="utf-8")
     if name == "csv":
         sizes = {
             row["category"]: (row["size"], row["n_labeled"])
@@ -331,8 +327,6 @@ def test_after_a_merge_parents_are_those_of_the_new_tree(run: Run, tmp_path: Pat
 def test_invalid_exports_are_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="huggingface"):
         export_run(run, "huggingface", tmp_path / "out")
-    with pytest.raises(UsageError, match="mine"):
-        export_run(run, "csv", tmp_path / "out", given_labels="mine")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("")
     with pytest.raises(UsageError, match="is not empty"):

@@ -70,18 +70,15 @@ def export_run(
     *,
     images: AnyPath | None = None,
     copy: bool = False,
-    given_labels: str = "keep",
 ) -> Exported:
     """Export a run for another program into the empty or new folder `out`.
 
     Images are linked to where the run found them, or to `images` if they have moved; `copy` copies
-    them. They are never moved or changed. A labeled image is exported with its label, unless
-    `given_labels` is 'predicted'; Label Studio gets both.
+    them. They are never moved or changed. A labeled image is exported with its label; Label Studio
+    gets its category too.
     """
     if format_name not in FORMATS:
         raise UnknownName("format", format_name, FORMATS)
-    if given_labels not in ("keep", "predicted"):
-        raise UsageError(f"given labels: found {given_labels!r}, expected keep or predicted")
     target = Path(out)
     root = None
     where = str(images or run.provenance.get("root") or "")
@@ -107,7 +104,7 @@ def export_run(
         out=target,
         copy=copy,
     )
-    if disagreeing and given_labels == "keep":
+    if disagreeing:
         job = apply_labels(job, disagreeing)
     with _draft(target) as draft:
         FORMATS[format_name](replace(job, out=draft))
