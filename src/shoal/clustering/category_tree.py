@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.cluster.hierarchy import linkage
-from scipy.spatial.distance import squareform
+import scipy  # loads its modules when they are needed: the review page needs none at first
 
 from shoal.arrays import Floats, Ints
 
@@ -46,7 +45,8 @@ class CategoryTree:
         distances = np.maximum(1 - unit @ unit.T, 0)
         merges = np.zeros((0, 4))
         if len(names) > 1:
-            merges = linkage(squareform(distances, checks=False), "average")
+            condensed = scipy.spatial.distance.squareform(distances, checks=False)
+            merges = scipy.cluster.hierarchy.linkage(condensed, "average")
         return cls(merges, tuple(names))
 
     @property

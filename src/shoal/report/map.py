@@ -7,7 +7,7 @@ images, n of them on the map.
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
+import scipy  # loads its modules when they are needed: the review page needs none at first
 
 from shoal.arrays import Floats, Ints
 from shoal.errors import DataError

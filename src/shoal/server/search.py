@@ -7,8 +7,7 @@ import threading
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+import scipy  # loads its modules when they are needed: the page needs none at first
 
 from shoal.arrays import Floats, Ints
 from shoal.clustering.category_tree import CategoryTree
@@ -118,8 +117,9 @@ class Search:
                 nearest[compared] = rows[block.argmax(axis=1)]
                 similarity[compared] = block.max(axis=1)
         found = np.flatnonzero(similarity >= NEAR_DUPLICATE)
-        pairs = coo_array((np.ones(len(found)), (found, nearest[found])), (len(ids), len(ids)))
-        n_groups, group = connected_components(pairs, directed=False)
+        ends = (found, nearest[found])
+        pairs = scipy.sparse.coo_array((np.ones(len(found)), ends), (len(ids), len(ids)))
+        n_groups, group = scipy.sparse.csgraph.connected_components(pairs, directed=False)
         closest = np.zeros(n_groups)
         np.maximum.at(closest, group, similarity)
         found = found[np.lexsort((found, group[found], -closest[group[found]]))][:MAX_FOUND]
