@@ -35,6 +35,9 @@ STOPPING = "\nstopping with the best result so far; press Ctrl-C again to quit i
 PHASES = {"views": "preparing views", "steps": "training"}
 """The title of the progress bar for each unit that is counted."""
 
+FIRST_EPOCH = "training, first epoch"
+"""The title of the bar for its steps, which are slower: kernels are chosen, memory is allocated."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
@@ -101,7 +104,7 @@ def represent(
     """Train in this process, on the trunk's tokens and views."""
     method = get_method(training.method)
     task = training.task(trunk_outputs.pixels)
-    with _bars(job.reporter, after) as progress:
+    with _bars(job.reporter, training.settings.training.epochs, after) as progress:
 
         def count_views(done: int, total: int) -> None:
             progress("views", done, total)
@@ -190,18 +193,24 @@ def stop_request(deadline: float = float("inf")) -> Iterator[Callable[[], bool]]
 
 
 @contextmanager
-def _bars(reporter: Reporter, after: float) -> Iterator[OnProgress]:
-    """Yield a callback that shows a bar for views, and then one for steps, whose remaining time
-    includes the seconds `after` training."""
+def _bars(reporter: Reporter, n_epochs: int, after: float) -> Iterator[OnProgress]:
+    """Yield a callback that shows a bar for views, one for the first epoch, and one for the other
+    steps, whose remaining time includes the seconds `after` training."""
     shown: dict[str, Progress] = {}
     with ExitStack() as bars:
 
         def update(unit: str, done: int, total: int) -> None:
-            if unit not in shown:
-                bars.close()  # the bar of the previous unit
-                seconds = after if unit == "steps" else 0.0
-                shown[unit] = bars.enter_context(reporter.progress(PHASES[unit], unit, seconds))
-            shown[unit](done, total)
+            phase = PHASES[unit]
+            seconds = after if unit == "steps" else 0.0
+            n_first = total // n_epochs
+            if unit == "steps" and done <= n_first:
+                phase = FIRST_EPOCH
+                seconds = 0.0
+                total = n_first
+            if phase not in shown:
+                bars.close()  # the previous bar
+                shown[phase] = bars.enter_context(reporter.progress(phase, unit, seconds))
+            shown[phase](done, total)
 
         yield update
 
@@ -226,7 +235,7 @@ def _epoch_listener(job: Job, training: Training, after: float) -> OnEpoch | Non
             f"epoch {epoch}: loss {row['loss']:.4f}{validation}, {row['seconds']:.1f} s"
         )
         n_left = n_epochs - epoch
-        # The first epoch is slower than the others: kernels are chosen and memory is allocated.
+        # The first epoch is slower than the others.
         if n_left > 0 and n_seen == 2:
             left = about(n_left * row["seconds"] + after)
             job.reporter.report(f"At most {left} left for {count(n_left, 'more epoch')}.")
