@@ -134,10 +134,10 @@ def reason_not_to_train(settings: DiscoverySettings, evaluation: Evaluation | No
         return ""
     remedy = "; give --train to train anyway"
     if evaluation is None:
-        return (
-            f"fewer than {MIN_CATEGORIES} known categories have two or more labeled images, or the "
-            f"method learns attention, so no category can be held out to evaluate it{remedy}"
-        )
+        cause = f"fewer than {MIN_CATEGORIES} known categories have two or more labeled images"
+        if settings.shift.aggregation == "attention":
+            cause = "the method learns attention"
+        return f"{cause}, so no category can be held out to evaluate it{remedy}"
     assert evaluation.frozen is not None
     is_correct = evaluation.frozen.is_correct
     if not can_be_significant(is_correct):
