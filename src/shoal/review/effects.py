@@ -262,6 +262,8 @@ def _check_names(state: State, change: Change, same: Callable[[str], str]) -> No
         if record is not None and record.merged_into is None
     }
     given = dict(after.items() - before.items())
+    if not given:
+        return
     taken = {same(name): name for number, name in after.items() if number not in given}
     for name in given.values():
         if other := taken.get(same(name)):
