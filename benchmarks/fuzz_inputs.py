@@ -127,8 +127,7 @@ class Files:
 def read_run(folder: Path) -> None:
     """Read the tables, arrays and records of a run."""
     run = Run.open(folder)
-    tables = ("assignments", "categories", "skipped")
-    for name in (*tables, "n_clusters", "metrics", "config", "provenance"):
+    for name in ("assignments", "categories", "n_clusters", "metrics", "config", "provenance"):
         getattr(run, name)
     for name in ("embeddings", "shifted", "tree"):
         np.asarray(run.array(name))
