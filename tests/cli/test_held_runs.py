@@ -76,7 +76,8 @@ TIMED = ("provenance.json", "metrics.jsonl", "train.log", "report.html")
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("stage", "at", "n_epochs"), [("preparing views", 1, 0), ("training", 1, 0), ("training", 5, 1)]
+    ("stage", "at", "n_epochs"),
+    [("preparing views", 1, 0), ("training, first epoch", 1, 0), ("training", 5, 1)],
 )
 def test_ctrl_c_keeps_the_best_result_and_resume_continues_to_the_same_bytes(
     given, tmp_path: Path, stage: str, at: int, n_epochs: int

@@ -86,7 +86,7 @@ MOMENTS = {
     "first report": lambda: die_at(results, "write_report"),
     "before training": lambda: die_in("preparing views", None),
     "trunk": lambda: die_in("preparing views", 1),
-    "epoch 1": lambda: die_in("training", 1),
+    "epoch 1": lambda: die_in("training, first epoch", 1),
     "between epochs": die_before_metrics,
     "epoch 2": lambda: die_in("training", 4),
     "after training": lambda: die_at(discovery, "write_results"),
