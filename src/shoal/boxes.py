@@ -25,7 +25,6 @@ class Box(NamedTuple):
 
 
 def box_name(image: str, box: Box) -> str:
-    """Return the name of a box in an image."""
     return f"{image}#xywh={','.join(map(str, box))}"
 
 

@@ -31,7 +31,6 @@ def choose_device(name: AnyDevice = None) -> torch.device:
 
 
 def describe_device(device: torch.device) -> str:
-    """Return a description of a device, with the reason."""
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
     why = "a GPU is available" if torch.cuda.is_available() else "torch sees no GPU"
@@ -45,7 +44,6 @@ def multiplies_bfloat16(device: torch.device) -> bool:
 
 
 def check_seed(seed: int) -> None:
-    """Raise an error for a seed that is out of range."""
     if not 0 <= seed < 1 << 32:
         raise UsageError(f"seed: found {seed}, expected a whole number from 0 to {(1 << 32) - 1}")
 

@@ -92,7 +92,6 @@ def _take_gpu(number: int) -> None:
 
 
 def is_started() -> bool:
-    """Return whether this process belongs to a group."""
     return dist.is_available() and dist.is_initialized()
 
 
@@ -136,7 +135,6 @@ def _explained() -> Iterator[None]:
 
 
 def barrier() -> None:
-    """Wait for the other processes."""
     if is_started():
         with _explained():
             dist.barrier()

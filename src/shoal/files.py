@@ -94,7 +94,6 @@ def check_writable(path: Path, *, force: bool) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its parents."""
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
 

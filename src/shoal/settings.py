@@ -187,7 +187,6 @@ Temperature = Annotated[float, Range("a number in (0, 10], say 0.1", lambda valu
 
 
 def check_ranges(settings: object) -> None:
-    """Refuse settings with a value outside the range of its type."""
     for name, hint in get_type_hints(type(settings), include_extras=True).items():
         for valid in getattr(hint, "__metadata__", ()):
             value = getattr(settings, name)

@@ -143,7 +143,6 @@ def compare(
 
 
 def _show_plan(job: "ComparisonJob", *, as_json: bool) -> None:
-    """Print what was found, and what would be done."""
     from shoal.discovery.run_job import preview
     from shoal.words import count, listed
 
@@ -155,7 +154,6 @@ def _show_plan(job: "ComparisonJob", *, as_json: bool) -> None:
 
 
 def _run(job: "ComparisonJob", *, as_json: bool) -> None:
-    """Compare, and print the table."""
     from shoal.discovery.comparison.comparison_result import Comparison
     from shoal.discovery.run_job import run_job
 

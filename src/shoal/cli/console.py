@@ -90,7 +90,6 @@ def show_plan(plan: Mapping[str, Any], lines: Sequence[str], *, as_json: bool) -
 
 
 def command_line() -> str:
-    """Return the command line, for the run's provenance."""
     return shlex.join(["shoal", *sys.argv[1:]])
 
 
@@ -104,7 +103,6 @@ def progress(what: str, unit: str = "", after: float = 0.0) -> "AbstractContextM
 
 
 def reporter() -> "Reporter":
-    """Return a reporter that prints on stderr."""
     from shoal.discovery.reporter import Reporter
 
     return Reporter(log, progress, log_detail)

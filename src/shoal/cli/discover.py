@@ -143,7 +143,6 @@ def discover(
 
 
 def _show_plan(job: "DiscoveryJob", *, as_json: bool) -> None:
-    """Print what was found, and what would be done."""
     from shoal.discovery.run_job import preview
 
     plan = preview(job)
@@ -152,7 +151,6 @@ def _show_plan(job: "DiscoveryJob", *, as_json: bool) -> None:
 
 
 def _run(job: "DiscoveryJob", *, as_json: bool) -> None:
-    """Discover, and print the result in the main process."""
     from shoal.discovery.discovered_run import DiscoveredRun
     from shoal.discovery.results import collect_facts
     from shoal.discovery.run_job import run_job

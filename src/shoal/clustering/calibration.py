@@ -109,12 +109,10 @@ class Calibration:
         return replace(self, scale=scale)
 
     def to_dict(self) -> Plain:
-        """Return the contents of calibration.json."""
         return {"is_calibrated": self.label_rate is not None, **nan_to_null(asdict(self))}
 
     @classmethod
     def from_dict(cls, plain: Plain) -> "Calibration":
-        """Return the calibration that `to_dict` wrote."""
         curves = {}
         for name in CURVES:
             arrays = {key: np.array(array, dtype=float) for key, array in plain[name].items()}

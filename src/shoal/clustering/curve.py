@@ -100,7 +100,6 @@ def accuracy_curve(
 
 
 def default_max_clusters(n_classes: int) -> int:
-    """Return the largest K tried if none is given."""
     return max(DEFAULT_MAX_CLUSTERS, 10 * n_classes)
 
 

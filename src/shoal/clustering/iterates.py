@@ -44,7 +44,6 @@ class Iterate:
 
     @cached_property
     def tree(self) -> Tree:
-        """Ward's tree of the points."""
         return unit_tree(self.points, neighbors=self.lists, n_added=self.n_added)
 
     def has_distinct(self, n_rows: int) -> bool:

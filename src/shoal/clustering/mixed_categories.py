@@ -161,5 +161,4 @@ def _log(height: Floats | float) -> Floats:
 
 
 def _log_choose(n: Ints | int, k: Ints | int) -> Floats:
-    """Return the logarithm of the binomial coefficient."""
     return gammaln(np.add(n, 1)) - gammaln(np.add(k, 1)) - gammaln(np.subtract(n, k) + 1)

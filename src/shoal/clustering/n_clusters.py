@@ -152,7 +152,6 @@ def estimate_n_clusters(
 
 
 def check_rule(rule: str) -> None:
-    """Raise an error for a name that is not in `RULES`."""
     if rule not in RULES:
         raise UnknownName("rule for the number of clusters", str(rule), RULES)
 

@@ -61,7 +61,6 @@ class Neighbors(Rows):
     similarities: Tensor  # (Q, k) float64; with exact=False the dtype of the queries
 
     def first(self, k: int) -> "Neighbors":
-        """Return a copy with only the nearest k."""
         return self.each(lambda tensor: tensor[:, :k].contiguous())
 
 

@@ -36,11 +36,9 @@ class Rows:
         return replace(self, **{f.name: change(getattr(self, f.name)) for f in fields(self)})
 
     def take(self, rows: Tensor | slice) -> Self:
-        """Return some of the rows."""
         return self.each(lambda tensor: tensor[rows])
 
     def put(self, rows: Tensor | slice, values: Self) -> None:
-        """Overwrite some of the rows."""
         for field in fields(self):
             getattr(self, field.name)[rows] = getattr(values, field.name)
 
@@ -60,7 +58,6 @@ class Precision:
 
     @property
     def value_dtype(self) -> torch.dtype:
-        """The dtype of the products."""
         return torch.float64 if self.dtype == torch.float64 else torch.float32
 
     def round(self, exact: Tensor) -> Tensor:

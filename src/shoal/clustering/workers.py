@@ -72,7 +72,6 @@ class Workers:
         return min(at_most, max(MIN_ROWS, -(-n_rows // (n_turns * self.n))))
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Return the results of `work` for every item, in order."""
         items = list(items)
         if self.n == 1 or len(items) < 2:
             return [work(item) for item in items]

@@ -53,7 +53,6 @@ class StoredFiles:
         )
 
     def take(self, index: Ints) -> "StoredFiles":
-        """Return the images at some positions."""
         return replace(
             self,
             locations=tuple(self.locations[i] for i in index),
@@ -85,7 +84,6 @@ class PreviousCategories:
 
     @property
     def checksum(self) -> str:
-        """A checksum of all fields."""
         parts = json.dumps(list(vars(self).values()), sort_keys=True, default=sorted)
         return hashlib.sha256(parts.encode()).hexdigest()
 
@@ -142,12 +140,10 @@ class Collection:
 
     @property
     def n_labeled(self) -> int:
-        """The number of labeled images."""
         return int(self.is_labeled.sum())
 
     @property
     def n_classes(self) -> int:
-        """The number of known classes."""
         return len(self.classes)
 
     @cached_property

@@ -106,7 +106,6 @@ class DiscoverySettings:
 
     @property
     def trained(self) -> TrainedSettings:
-        """The settings of a method that trains."""
         assert isinstance(self.method_settings, TrainedSettings)
         return self.method_settings
 
@@ -122,7 +121,6 @@ class DiscoverySettings:
 
     @property
     def is_trained(self) -> bool:
-        """Whether anything may be trained."""
         return self.train is not False and get_method(self.method).trains
 
 

@@ -61,7 +61,6 @@ class ImageSource:
         return all(part is None for part in parts) and not has_box_options
 
     def read(self) -> Collection:
-        """Read the collection."""
         boxes = BoxOptions(
             source=self.boxes,
             min_confidence=self.min_confidence,
@@ -129,12 +128,10 @@ class Job(ABC):
 
     @property
     def config(self) -> "DiscoverySettings | ComparisonSettings":
-        """The content of config.yaml."""
         return self.settings
 
     @property
     def methods(self) -> Sequence[DiscoverySettings]:
-        """The settings of every method."""
         return (self.settings,)
 
     def check(self, collection: Collection) -> None:

@@ -229,7 +229,6 @@ def _estimate(discovery: Discovery) -> Plain:
 
 
 def assignment_rows(named: Result) -> Iterator[Assignment]:
-    """Yield a row per image."""
     members = named.members
     is_marked = named.mixtures.probability >= MIXED_FROM
     is_apart = named.mixtures.is_apart & is_marked[named.categories]

@@ -97,13 +97,11 @@ def preview(job: Job) -> Plain:
 
 
 def report_collection(collection: Collection, reporter: Reporter) -> None:
-    """Report the number of images, how they were read, and notes."""
     for line in collection.describe().splitlines():
         reporter.report(line)
 
 
 def _run_main(job: Job) -> None:
-    """Run the job in the main process."""
     began = time.perf_counter()
     run = job.run
     checksum = _check_folder(job)

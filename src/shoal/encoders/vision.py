@@ -141,7 +141,6 @@ class Encoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The device of the encoder."""
         return self._mean.device
 
     def identity(self) -> dict[str, str | int]:

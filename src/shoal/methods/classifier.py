@@ -89,7 +89,6 @@ class ClassifierModel(Model):
 
 
 def n_outputs(shape: TaskShape) -> int:
-    """Return the number of outputs of a classifier, K."""
     assert shape.n_clusters is not None, "a method with a classifier needs K"
     return shape.n_clusters
 

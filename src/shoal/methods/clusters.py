@@ -48,7 +48,6 @@ class Representation(Trained):
     """Number of leading columns of `embeddings` that were not trained with labels; None: all."""
 
     def to_discovery(self, clusters: Ints, n_clusters: int) -> "Discovery":
-        """Return clusters (N,) of these embeddings as a `Discovery`."""
         return Discovery(
             clusters=clusters,
             n_clusters=n_clusters,

@@ -194,7 +194,6 @@ def cluster(
     settings: CmsSettings,
     n_clusters: int | None,
 ) -> Discovery:
-    """Cluster by Algorithm 1."""
     inference = settings.inference
     return shift_and_cut(
         learned,

@@ -108,7 +108,6 @@ class Dccl(Gcd):
         return {"n_concepts": float(n_concepts), "share_in_concepts": float(members.mean())}
 
     def loss(self, batch: Batch) -> Tensors:
-        """Return the loss and its terms."""
         losses = super().loss(batch)
         concept = self.concept_loss(batch)
         total = losses["loss"] + self.settings.concept_weight_at(batch.epoch) * concept

@@ -87,7 +87,6 @@ class Gcd(Model):
         return {"projections": self.head(features), "features": unit(features.float())}
 
     def loss(self, batch: Batch) -> Tensors:
-        """Return the loss and its two terms."""
         views = batch.gather(batch.outputs["projections"])  # (2B, D)
         return gcd_losses(views, batch.labels, self.settings.loss)
 

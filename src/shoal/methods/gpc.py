@@ -110,7 +110,6 @@ class Gpc(Gcd):
         return {"n_prototypes": float(n_clusters)}
 
     def loss(self, batch: Batch) -> Tensors:
-        """Return the loss and its terms."""
         losses = super().loss(batch)
         prototype = self.prototype_loss(batch)
         total = losses["loss"] + self.settings.prototype_weight * prototype

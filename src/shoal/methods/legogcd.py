@@ -54,7 +54,6 @@ class LegoGcd(SimGcd):
         self.register_buffer("frequencies", torch.full((n_clusters,), 1 / n_clusters))
 
     def loss(self, batch: Batch) -> Tensors:
-        """Return the loss and its terms."""
         settings = self.settings
         losses = super().loss(batch)
         cosines = batch.gather(batch.outputs["scores"])  # (2B, K)

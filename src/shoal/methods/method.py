@@ -54,7 +54,6 @@ class TrainedSettings(MethodSettings):
     training: TrainSettings = field(default_factory=TrainSettings)
 
     def with_seed(self, seed: int) -> Self:
-        """Return these settings with another seed."""
         return replace(self, training=replace(self.training, seed=seed))
 
 
@@ -90,7 +89,6 @@ class Method:
 
     @property
     def trains(self) -> bool:
-        """Whether anything is trained."""
         return self.model is not None
 
     @property

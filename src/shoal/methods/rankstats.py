@@ -57,7 +57,6 @@ class RankStats(ClassifierModel):
     """L_CE of known classes + L_BCE of pairs by rank statistics + w · L_MSE of two views."""
 
     def loss(self, batch: Batch) -> Tensors:
-        """Return the loss and its terms."""
         settings = self.settings
         n_known = self.shape.n_known
         logits = batch.gather(batch.outputs["cosines"]) / settings.temperature  # (2B, K)

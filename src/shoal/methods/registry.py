@@ -61,7 +61,6 @@ DEFAULT_METHOD = "cms"
 
 
 def get_method(name: str) -> Method:
-    """Return the method with this name."""
     if name not in METHODS:
         raise UnknownName("method", name, METHODS)
     return METHODS[name]

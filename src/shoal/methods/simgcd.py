@@ -77,7 +77,6 @@ class SimGcd(ClassifierModel):
         }
 
     def loss(self, batch: Batch) -> Tensors:
-        """Return the loss and its terms."""
         settings = self.settings
         weight = settings.loss.supervised_weight
         scores = batch.gather(batch.outputs["scores"])  # (2B, K)

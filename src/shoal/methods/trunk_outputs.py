@@ -104,12 +104,10 @@ class TrunkOutputs:
         )
 
     def drop(self, key: TrunkKey) -> None:
-        """Free what was computed with one trunk."""
         self.tokens.pop(key, None)
         self.pools.pop(key, None)
 
     def free(self) -> None:
-        """Free everything."""
         self.tokens.clear()
         self.pools.clear()
 

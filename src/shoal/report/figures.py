@@ -254,7 +254,6 @@ def _scatter(run: ReviewedRun, layouts: list[MapLayout]) -> Figure:
 
 
 def _hide_overlapping(texts: Iterable[Text]) -> None:
-    """Hide each text that would overlap an earlier one."""
     taken: list[Bbox] = []
     for text in texts:
         area = text.get_window_extent().padded(2)

@@ -146,7 +146,6 @@ def _layouts(
 
 
 def tsne(x: Floats) -> Floats:
-    """Return (n, 2) the positions of rows by t-SNE."""
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 

@@ -63,12 +63,10 @@ class LoadedDataset:
 
     @cached_property
     def train(self) -> BenchmarkImages:
-        """The training part: labeled and unlabeled images."""
         return self._read("train")
 
     @cached_property
     def test(self) -> BenchmarkImages:
-        """The official test part."""
         return self._read("test")
 
     def task(self, cell: Cell, *, with_pool: bool) -> Task:

@@ -155,7 +155,6 @@ class Plan:
 
     @property
     def encoder(self) -> str:
-        """The encoder that is run."""
         return self.options.encoder or self.experiment.encoder
 
 
@@ -178,7 +177,6 @@ def check_changes(experiments: Sequence[Experiment], options: ReproduceOptions) 
 def make_plan(
     experiment: Experiment, datasets: Sequence[str], seeds: Sequence[int], options: ReproduceOptions
 ) -> Plan:
-    """Return the cells of an experiment."""
     if not seeds or len(set(seeds)) < len(seeds):
         found = ", ".join(map(str, seeds)) or "none"
         raise UsageError(f"--seeds: found {found}, expected different seeds, as in 0,1,2")
@@ -204,7 +202,6 @@ def make_plan(
 def make_cell(
     experiment: Experiment, row: TableRow, dataset: str, seed: int, options: ReproduceOptions
 ) -> Cell:
-    """Return the cell of a row, a dataset and a seed."""
     trained_method, clustering_method = row.methods
     encoder = options.encoder or experiment.encoder
 

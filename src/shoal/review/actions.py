@@ -124,7 +124,6 @@ class Action:
 
 
 def assign(category: int, rows: Ints) -> Action:
-    """Return the action that moves images to a category."""
     group = Group(category=category, rows=rows)
     return Action(kind="assign", category=category, groups=(group,))
 
@@ -170,7 +169,6 @@ def line_of(action: Action, paths: Sequence[str]) -> dict[str, object]:
 
 
 def _fields(action: Action, paths: Sequence[str]) -> dict[str, object]:
-    """Return the fields of an action that depend on its kind."""
     groups = [
         {"category": group.category, "images": [paths[row] for row in group.rows.tolist()]}
         for group in action.groups

@@ -170,7 +170,6 @@ def _note(state: State, action: Action) -> Change:
 
 
 def _batch(state: State, action: Action) -> Change:
-    """Return the changes of several actions as one."""
     changes = [EFFECTS[each.kind](state, each) for each in action.actions]
     records: dict[int, Record | None] = {}
     for change in changes:

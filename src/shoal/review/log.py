@@ -109,7 +109,6 @@ class Log:
         self._advance(data)
 
     def write_new(self, lines: Sequence[Line]) -> None:
-        """Replace the log by a new one."""
         content = b"".join(map(_encoded, lines))
         with atomic_file(self.file) as file:
             file.write(content)
@@ -130,7 +129,6 @@ class Log:
         return locked_file(self.file, WAIT_S)
 
     def damaged(self, reason: str) -> DataError:
-        """Return the error for the line being read."""
         return DataError(
             f"{self.file}, line {self.n_lines + 1}: {reason}; restore a copy of the file, or keep "
             f"the other lines with `shoal review {self.file.parent} --salvage`"

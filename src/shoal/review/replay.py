@@ -264,7 +264,6 @@ class Replay:
         return old
 
     def _match(self, old: int) -> int:
-        """Return the category of this run that matches an old one."""
         number = self.ids.get(self._final(old), self.ids.get(old))
         if number is None:
             raise UsageError(

@@ -97,11 +97,9 @@ class Review:
             return action
 
     def undo(self, *, by: str | None = None) -> Action:
-        """Undo the last action of a person."""
         return self.act(State.undo_or_redo, "undo", checked_who(by), by=by)
 
     def redo(self, *, by: str | None = None) -> Action:
-        """Redo the action that a person has undone last."""
         return self.act(State.undo_or_redo, "redo", checked_who(by), by=by)
 
 
@@ -138,7 +136,6 @@ def apply_line(state: State, line: Line) -> int:
 
 
 def start_line(state: State, by: str) -> Line:
-    """Return the first line of a log."""
     categories = [
         {
             "category": category.category_id,

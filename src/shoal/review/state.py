@@ -160,7 +160,6 @@ class State:
         return len(self.actions)
 
     def action(self, seq: int) -> Action:
-        """Return the action with this number."""
         if not 1 <= seq <= self.seq:
             raise UsageError(f"action {seq}: does not exist; the last action is {self.seq}")
         return self.actions[seq - 1]
@@ -211,7 +210,6 @@ class State:
         }
 
     def members(self, category: int) -> Ints:
-        """Return the rows of a category, ascending."""
         return np.flatnonzero(self.category == category)
 
     def current(self, category: int) -> int:
@@ -231,7 +229,6 @@ class State:
         return record
 
     def name(self, category: int) -> str:
-        """Return the name of a category, merged or not."""
         if category == NO_CATEGORY:
             return "no category"
         record = self.records.get(category)

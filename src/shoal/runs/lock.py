@@ -43,7 +43,6 @@ def locked_file(file: Path, wait_s: float = WAIT_S) -> contextlib.AbstractContex
 
 
 def check_not_locked(folder: Path | str) -> None:
-    """Refuse a run folder that another process has locked."""
     file = Path(folder).absolute() / LOCK
     if file.is_file():
         # A folder that is not writable is refused elsewhere.

@@ -170,7 +170,6 @@ class Run:
         return f"{type(self).__name__}({str(self.path)!r})"
 
     def has(self, part: str) -> bool:
-        """Return whether the run has a file of this name."""
         return (self.path / part).is_file()
 
     @property
@@ -210,7 +209,6 @@ class Run:
             return load_settings(cls, file)
 
     def json(self, name: str) -> Plain:
-        """Return the content of `<name>.json`."""
         return read_object(self.path / f"{name}.json")
 
     @property
@@ -265,7 +263,6 @@ class Run:
         return read_vectors(self.path / "embeddings.npy", len(ids))
 
     def thumbnails(self, rows: Iterable[int]) -> Iterator[bytes]:
-        """Yield the thumbnails of some rows."""
         return read_thumbnails(self.path, rows)
 
     @classmethod
@@ -309,13 +306,11 @@ class Run:
             self.path.rmdir()
 
     def write_json(self, name: str, content: Plain) -> None:
-        """Write `<name>.json`."""
         write_text(
             self.path / f"{name}.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n"
         )
 
     def drop(self, *parts: str) -> None:
-        """Remove files if they exist."""
         for part in parts:
             (self.path / part).unlink(missing_ok=True)
 
@@ -400,7 +395,6 @@ class Run:
         write_text(self.path / "config.yaml", dump_settings(settings))
 
     def note(self, **more: Any) -> None:
-        """Add values to provenance.json."""
         self.write_json("provenance", {**self.provenance, **more})
 
     def finish(self) -> None:
@@ -408,17 +402,14 @@ class Run:
         self.note(finished=_now())
 
     def log(self, text: str) -> None:
-        """Append a line with the time to train.log."""
         path = self.path / "train.log"
         with writing(path), open(path, "a", encoding="utf-8", opener=open_no_follow) as file:
             file.write(f"{_now()}  {shown(text)}\n")
 
     def write_assignments(self, rows: Iterable[Assignment]) -> None:
-        """Write assignments.csv."""
         write_csv(Assignment, list(rows), self.path / TABLE)
 
     def write_categories(self, rows: Iterable[Category]) -> None:
-        """Write categories.csv."""
         write_text(self.path / "categories.csv", to_csv(Category, [*rows]))
 
     def write_array(self, name: str, array: NDArray[Any]) -> None:

@@ -41,7 +41,6 @@ def reading(file: Path, line: int | None = None) -> Iterator[None]:
 
 
 def damaged(file: Path, reason: str, line: int | None = None) -> DataError:
-    """Return the error for a damaged file of a run."""
     at_line = "" if line is None else f", line {line}"
     return DataError(
         f"{file}{at_line}: damaged or edited, {reason}; restore a copy, or run again with --force"
@@ -49,13 +48,11 @@ def damaged(file: Path, reason: str, line: int | None = None) -> DataError:
 
 
 def read_text(file: Path) -> str:
-    """Read UTF-8 text."""
     with reading(file):
         return file.read_bytes().decode("utf-8-sig")
 
 
 def read_object(file: Path) -> Plain:
-    """Read a JSON object."""
     return _parsed(read_text(file), file)
 
 
@@ -99,6 +96,5 @@ def read_vectors(file: Path, n_rows: int) -> NDArray[Any]:
 
 
 def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays of an npz."""
     with reading(file), np.load(file, allow_pickle=False) as archive:
         return archive_arrays(archive)

@@ -105,14 +105,12 @@ Row = TypeVar("Row", Assignment, Category)
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a CSV table as a string."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
     return text.getvalue()
 
 
 def has_boxes(rows: Iterable[Row]) -> bool:
-    """Return whether any of the rows is a box in an image."""
     return any(getattr(row, "box", None) for row in rows)
 
 
@@ -154,7 +152,6 @@ def _cell(value: object) -> str:
 
 
 def column(rows: Iterable[Row], name: str) -> list[Any]:
-    """Return (N,) one column of rows."""
     return [getattr(row, name) for row in rows]
 
 
@@ -164,7 +161,6 @@ def read_rows(kind: type[Row], file: Path) -> list[Row]:
 
 
 def to_rows(kind: type[Row], columns: Columns) -> list[Row]:
-    """Return columns as rows."""
     values = [each.tolist() if isinstance(each, np.ndarray) else each for each in columns.values()]
     return [kind(**dict(zip(columns, row, strict=True))) for row in zip(*values, strict=True)]
 

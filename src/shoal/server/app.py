@@ -94,7 +94,6 @@ class PageHandlers:
         threading.Thread(target=self._prepare, daemon=True).start()
 
     def queries(self) -> dict[str, Query]:
-        """Return the queries that the page can make, by name."""
         search = self.search
         return {
             "run": self.about,
@@ -257,7 +256,6 @@ class PageHandlers:
 
 
 def number(text: str | None) -> int:
-    """Parse an integer parameter of a query."""
     try:
         return int(text or "")
     except ValueError as error:
@@ -305,7 +303,6 @@ def _images(state: State, images: str) -> Ints:
 
 
 def _bad_request(_request: Request, error: Exception) -> Response:
-    """Return the message of a user's error, with status 400."""
     return _json({"error": str(error)}, 400)
 
 

@@ -307,7 +307,6 @@ def _scaled(rows: Ints, points: Floats, layout: str) -> Layout:
 
 
 def _members(ids: Ints) -> dict[int, Ints]:
-    """Return the rows of each category that has images, ascending."""
     return by_category(ids, np.flatnonzero(ids != NO_CATEGORY))
 
 
@@ -319,5 +318,4 @@ def _highest(values: Floats, rows: Ints, max_rows: int) -> Ints:
 
 
 def _sample(rows: Ints, max_rows: int) -> Ints:
-    """Return at most `max_rows` rows, evenly spaced."""
     return rows if len(rows) <= max_rows else rows[:: -(-len(rows) // max_rows)]

@@ -76,7 +76,6 @@ def read_checkpoint(file: Path) -> tuple[Tensors, Plain]:
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether the training run in a folder is finished."""
     file = folder / CHECKPOINT
     return file.is_file() and bool(read_checkpoint(file)[1].get("is_finished"))
 

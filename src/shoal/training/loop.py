@@ -193,5 +193,4 @@ class Loop:
         )
 
     def _broadcast(self, value: bool) -> bool:
-        """Return the main process's value in every process."""
         return bool(broadcast(value, self.trainer.device))

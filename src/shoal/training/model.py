@@ -178,7 +178,6 @@ class Model(nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
-        """The device of the networks."""
         return self.encoder.device
 
     def saved_tensors(self) -> Tensors:
@@ -193,7 +192,6 @@ class Model(nn.Module, ABC):
         }
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Load what `saved_tensors` returned."""
         for name, value in self.saved_tensors().items():
             value.copy_(tensors[name])
 

@@ -47,7 +47,6 @@ class Sgd:
                 torch._foreach_add_(weights, velocities, alpha=-self.lr)
 
     def zero_grad(self) -> None:
-        """Delete the gradients."""
         for value in self.velocities:
             value.grad = None
 
@@ -57,6 +56,5 @@ class Sgd:
         return {f"{OPTIMIZER}{position}": velocity for position, velocity in velocities}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Load what `saved_tensors` returned."""
         for name, velocity in self.saved_tensors().items():
             velocity.copy_(tensors[name])

@@ -44,7 +44,6 @@ class Geometry:
         self.sizes[kept] = (a + b)[:, 0]
 
     def keep(self, slots: Tensor) -> None:
-        """Drop all but the given slots (ascending)."""
         self.centroids = moved_to_front(self.centroids, slots, self.step)
         self.sizes = self.sizes[slots]
 

@@ -159,7 +159,6 @@ class Clusters:
         return torch.cat(self.workers.map_rows(work, rows, at_most=self.chunk_rows))
 
     def _scan(self, rows: Tensor) -> None:
-        """Find the lists and nearest clusters of `rows`."""
         left = rows
         for precision in self.precisions:
             if len(left):

@@ -28,7 +28,6 @@ IS_WANTED = True
 
 
 def is_available(device: torch.device) -> bool:
-    """Return whether the kernel is used on this device."""
     is_interpreted = _is_interpreted()
     if not IS_WANTED or not (device.type == "cuda" or is_interpreted):
         return False

@@ -62,7 +62,6 @@ class BenchmarkFacts:
     """Files to download and unpack."""
 
     def n_images_of(self, part: Part) -> int:
-        """Return the published number of images of a part."""
         return {"train": self.n_images, "test": self.n_test}[part]
 
 
@@ -79,7 +78,6 @@ BENCHMARKS = _read_facts()
 
 
 def get_facts(name: str) -> BenchmarkFacts:
-    """Return the facts of a benchmark by its name."""
     if name not in BENCHMARKS:
         raise UnknownName("benchmark", name, BENCHMARKS)
     return BENCHMARKS[name]
@@ -104,7 +102,6 @@ class ClassSplit:
 
     @property
     def n_classes(self) -> int:
-        """Known and novel classes together."""
         return len(self.known) + len(self.novel)
 
     @property
@@ -117,7 +114,6 @@ class ClassSplit:
 
 @cache
 def load_split(name: str) -> ClassSplit:
-    """Read the split of a benchmark."""
     facts = get_facts(name)
     raw = (files(__package__) / "splits" / f"{name}.json").read_bytes()
     content = json.loads(raw)

@@ -57,7 +57,6 @@ class DecodingJob:
 
 
 def available_cpus() -> int:
-    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -214,7 +213,6 @@ def _prepare_worker() -> None:
 
 
 def _end_with_parent() -> None:
-    """End this worker when the main process ends."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

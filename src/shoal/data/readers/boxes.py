@@ -226,7 +226,6 @@ def _found(
 
 
 def _number(cell: object, location: str) -> float:
-    """Return a cell as a finite number."""
     value = math.nan
     with suppress(TypeError, ValueError):
         value = float(cell)  # type: ignore[arg-type]

@@ -77,7 +77,6 @@ class Embeddings:
     notes: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """Return counts, then one line per note."""
         labeled = count_labeled(self.labels, self.classes)
         lines = [f"{len(self.names):,} embeddings of {self.x.shape[1]:,} numbers, {labeled}"]
         lines += [f"note: {shown(note)}" for note in self.notes]

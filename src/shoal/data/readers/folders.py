@@ -51,7 +51,6 @@ class Listing:
     """Names of files that were not read, by reason."""
 
     def ignore(self, reason: str, name: str) -> None:
-        """Count a file that is not read."""
         self.ignored.setdefault(reason, []).append(name)
 
     def finish(self) -> None:

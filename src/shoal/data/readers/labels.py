@@ -165,7 +165,6 @@ def image_finder(names: Sequence[str], root: PurePath, folder: PurePath | None) 
 
 
 def as_path(cell: object, location: str) -> str:
-    """Return the path that a cell of a table holds."""
     if isinstance(cell, os.PathLike):
         cell = os.fspath(cell)
     if isinstance(cell, Mapping):  # Hugging Face's image struct: {"bytes": …, "path": …}

@@ -156,7 +156,6 @@ def _read_location(source: Location, labels: Labels, options: ReadOptions) -> Co
 
 
 def _read_table(table: Table, labels: Labels, options: ReadOptions) -> Collection:
-    """Read the images that a table lists."""
     if labels is not None and labels is not False:
         raise UsageError(
             f"{table.where}: the table of images already has labels; to use another table of "
@@ -371,7 +370,6 @@ def _refuse_empty(listing: Listing) -> None:
 
 
 def _read_labels(listing: Listing, table: Table, options: ReadOptions) -> Collection:
-    """Label listed images with a table."""
     paths = require_column(table, PATH_COLUMNS, options.path_column, "path")
     column = require_column(table, LABEL_COLUMNS, options.label_column, "label")
     find = image_finder([*listing.names, *listing.images], listing.root, table.folder)

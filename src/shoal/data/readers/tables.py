@@ -210,7 +210,6 @@ def _read_parquet(path: Place) -> Table:
 
 
 def read_parquet_columns(path: Place) -> "dict[str, ChunkedArray]":
-    """Return the columns of a parquet file as pyarrow arrays."""
     try:
         import pyarrow.parquet
     except ImportError as error:

@@ -301,7 +301,6 @@ def is_stored(path: str) -> bool:
 
 
 def read_stored(path: str) -> bytes:
-    """Return the bytes of the image at a location."""
     kind, _, rest = path.partition(":")
     if kind == "range":
         start, n_bytes, file = rest.split(":", 2)
@@ -313,7 +312,6 @@ def read_stored(path: str) -> bytes:
 
 
 def open_file(file: str) -> BinaryIO:
-    """Open a local or remote file for random access."""
     address = as_address(file)
     if address is not None:
         return open_remote(address)

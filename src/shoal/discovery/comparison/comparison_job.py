@@ -66,7 +66,6 @@ class ComparisonJob(Job):
 
     @property
     def config(self) -> ComparisonSettings:
-        """The content of config.yaml."""
         return self.comparison
 
     @property
@@ -96,7 +95,6 @@ class ComparisonJob(Job):
 
     @property
     def _epochs(self) -> dict[str, int]:
-        """The epochs of each method that trains."""
         trained = [each for each in self.methods if each.is_trained]
         return {each.method: each.trained.training.epochs for each in trained}
 

@@ -23,7 +23,6 @@ from shoal.words import span
 
 
 def run_folder(path: Path, method: str, repeat: int) -> Path:
-    """Return the folder of the run of a method in a repeat."""
     return path / COMPARED / (method if repeat == 0 else f"{method}-{repeat + 1}")
 
 

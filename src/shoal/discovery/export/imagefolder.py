@@ -101,7 +101,6 @@ def file_names(paths: Sequence[str]) -> list[str]:
 
 
 def _as_file(path: str) -> str:
-    """Return the file that an image or a box is written to."""
     if split_name(path)[1] is None:
         return path
     return f"{path}.png"

@@ -22,7 +22,6 @@ FORMULA = re.compile(r"\s*[-=+@]|[\t\r]")
 
 
 def to_tables(job: ExportJob) -> None:
-    """Write assignments.csv and categories.csv."""
     write_csv(Assignment, job.rows, job.out / "assignments.csv")
     write_text(job.out / "categories.csv", to_csv(Category, job.categories))
 
@@ -70,7 +69,6 @@ def to_newick(job: ExportJob) -> None:
 
 
 def to_dendrogram(job: ExportJob) -> None:
-    """Write dendrogram.svg and dendrogram.png."""
     figure = dendrogram(job.run)
     for kind in ("svg", "png"):
         with atomic_file(job.out / f"dendrogram.{kind}") as file:

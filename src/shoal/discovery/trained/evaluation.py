@@ -75,14 +75,12 @@ class Choice:
 
     @property
     def is_significant(self) -> bool:
-        """Whether training is significantly better."""
         if self.trained is None:
             return False
         return is_significant(self.trained.is_correct, self.frozen.is_correct)
 
     @property
     def result(self) -> str:
-        """The result that is used: 'trained' or 'frozen'."""
         return "trained" if self.is_significant else "frozen"
 
     @property
@@ -105,7 +103,6 @@ class Choice:
         )
 
     def to_dict(self) -> Plain:
-        """Return the content of choice.json."""
         trained = self.trained
         return {
             "result": self.result,
@@ -131,7 +128,6 @@ class Evaluation:
 
     @property
     def settings(self) -> DiscoverySettings:
-        """The settings of the training run."""
         return self.job.settings
 
     @cached_property
@@ -155,7 +151,6 @@ class Evaluation:
 
     @cached_property
     def _visible_labels(self) -> Ints:
-        """(N,) the labels without the held-out ones."""
         visible = self._labels.copy()
         visible[self.held_out.rows] = UNLABELED
         return visible

@@ -58,7 +58,6 @@ def hold_out(collection: Collection, settings: DiscoverySettings) -> HeldOut:
 
 
 def describe_held_out(collection: Collection, held_out: HeldOut) -> list[str]:
-    """Return lines about the held-out labels."""
     if held_out.validation is None:
         return []
     n_labeled = int((collection.labels[held_out.validation] != UNLABELED).sum())

@@ -55,7 +55,6 @@ class Training:
     """This training and those after it that share its pool of views."""
 
     def task(self, pixels: ImageRows) -> Task:
-        """Return the task for the method, on these pixels."""
         return Task(
             pixels=pixels,
             labels=self.labels,
