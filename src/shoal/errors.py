@@ -4,7 +4,8 @@
     ├── UsageError             2  an argument, flag or setting that cannot be used
     │   └── UnknownName        2  a name that is not known
     ├── DataError              3  images, labels or embeddings that cannot be used
-    │   └── TooFewDistinct     3  fewer distinct embeddings than clusters
+    │   ├── TooFewDistinct     3  fewer distinct embeddings than clusters
+    │   └── NotInRun           3  something that a run does not contain
     ├── Diverged               1  a training run whose loss is NaN or infinite
     └── MissingError           4  a package, weights or a device that is missing
 
@@ -91,6 +92,10 @@ class DataError(ShoalError, ValueError):
 
 class TooFewDistinct(DataError):
     """Fewer distinct embeddings than clusters: copies, or a collapsed training run."""
+
+
+class NotInRun(DataError):
+    """Something that a run does not contain; the report shows the message in its place."""
 
 
 class Diverged(ShoalError):

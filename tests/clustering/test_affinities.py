@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal.clustering.affinities import affinities, strongest
+from shoal.methods.promptcal import affinities, strongest
 from slow_steps import affinities as slow_graph
 
 

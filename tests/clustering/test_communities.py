@@ -4,7 +4,7 @@ import torch
 from scipy.sparse import csr_matrix, triu
 from torch.nn import functional as F
 
-from shoal.clustering.communities import find_communities, link_neighbors
+from shoal.methods.dccl import find_communities, link_neighbors
 from small_points import at
 
 NOBODY = np.full(6, -1)

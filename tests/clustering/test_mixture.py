@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy.stats import multivariate_t
 
-from shoal.clustering.mixture import (
+from shoal.methods.gpc import (
     Prior,
     log_evidence,
     prior_of_classes,

@@ -7,8 +7,8 @@ from PIL import Image
 
 from shoal.data.collection import Collection
 from shoal.data.pixels.loading import load_pixels
-from shoal.discovery.thumbnails import THUMBNAIL_SIDE as SIDE
-from shoal.discovery.thumbnails import make_thumbnails
+from shoal.discovery.run_job import THUMBNAIL_SIDE as SIDE
+from shoal.discovery.run_job import make_thumbnails
 
 COLORS = np.array([[250, 10, 10], [10, 250, 10], [10, 10, 250]], dtype=np.uint8)
 

@@ -2,9 +2,8 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.report.contents import columns
-from shoal.report.data_uris import data_uris
-from shoal.report.gallery import cards, priority
+from shoal.report.page import cards, columns, priority
+from shoal.report.rendering import data_uris
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Assignment, Run
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
+from shoal.errors import NotInRun
 from shoal.report import map as maps
-from shoal.report.contents import map_points
 from shoal.report.map import (
     cached_layouts,
     pca_layouts,
@@ -14,7 +14,7 @@ from shoal.report.map import (
     stages,
     tsne_layouts,
 )
-from shoal.report.not_in_run import NotInRun
+from shoal.report.page import map_points
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Assignment, Run
 from small_runs import append_metrics

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shoal.report.not_in_run import NotInRun
+from shoal.errors import NotInRun
 from shoal.report.suggestions import separation, suggested_merges, suspicious_labels
 from shoal.review import verbs
 from shoal.review.review import Review

@@ -1,6 +1,6 @@
 import pytest
 
-from shoal.report.not_in_run import NotInRun
+from shoal.errors import NotInRun
 from shoal.report.tree_list import Node, tree_list
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run

@@ -19,7 +19,7 @@ from shoal.discovery.named_categories import Result, write_categories
 from shoal.files import make_folder, write_text
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
-from shoal.report.suggested_splits import suggested_splits
+from shoal.report.suggestions import suggested_splits
 from shoal.report.summary import doubt_estimate, summarize_run
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import RESULTS, THUMBNAILS, UNCERTAIN_BELOW, Run, column

@@ -12,7 +12,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from shoal.encoders.convolution import FoldedConv
+from shoal.encoders.efficientnet import FoldedConv
 from shoal.encoders.engines import TORCH, choose_engine, wanted_engine
 from shoal.encoders.openvino_trunk import OpenVINOTrunk, compile_trunk
 from shoal.encoders.weights import digest_weights

@@ -15,9 +15,9 @@ from matplotlib.ticker import MaxNLocator, ScalarFormatter
 from matplotlib.transforms import Bbox
 from scipy.cluster import hierarchy
 
+from shoal.errors import NotInRun
 from shoal.files import atomic_file, make_folder
 from shoal.report.map import MapLayout, cached_layouts, pca_layouts
-from shoal.report.not_in_run import NotInRun
 from shoal.report.style import (
     CATEGORY_COLORS,
     INK,

@@ -10,9 +10,8 @@ import numpy as np
 import scipy  # loads its modules when they are needed: the review page needs none at first
 
 from shoal.arrays import Floats, Ints
-from shoal.errors import DataError
+from shoal.errors import DataError, NotInRun
 from shoal.files import atomic_file
-from shoal.report.not_in_run import NotInRun
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import read_arrays
 

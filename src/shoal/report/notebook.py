@@ -1,7 +1,6 @@
 """A run in a notebook: a summary, and typical images of each category."""
 
-from shoal.report.data_uris import data_uris
-from shoal.report.rendering import render
+from shoal.report.rendering import data_uris, render
 from shoal.runs import Run, column
 
 MAX_CATEGORIES = 30

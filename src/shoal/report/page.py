@@ -1,33 +1,56 @@
-"""The report: one HTML file that contains everything."""
+"""The report: one HTML file that contains everything.
+
+It shows a card per category with its most and least typical images, and gives its script the images
+as columns and their positions on the map.
+"""
 
 import base64
 import hashlib
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import chain, zip_longest
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from shoal.errors import NotInRun
 from shoal.report import summary
-from shoal.report.contents import columns, map_points
-from shoal.report.data_uris import data_uris
 from shoal.report.figures import FIGURES
-from shoal.report.gallery import MAX_CARDS, STRIP, cards, priority
-from shoal.report.map import cached_layouts, pca_layouts
-from shoal.report.not_in_run import NotInRun
-from shoal.report.rendering import read_templates, render
+from shoal.report.map import MapLayout, cached_layouts, pca_layouts
+from shoal.report.rendering import data_uris, read_templates, render
 from shoal.report.style import inline_svg
-from shoal.report.suggested_splits import suggested_splits
-from shoal.report.suggestions import MOST_COMPARED, suggested_merges, suspicious_labels
+from shoal.report.suggestions import (
+    MOST_COMPARED,
+    suggested_merges,
+    suggested_splits,
+    suspicious_labels,
+)
 from shoal.report.tree_list import tree_list
 from shoal.review.reviewed_run import ReviewedRun
-from shoal.runs import MIXED_FROM, RESULTS, Run
+from shoal.runs import MIXED_FROM, NO_CATEGORY, RESULTS, Category, Run
+from shoal.settings import Plain
 from shoal.text import shown
+
+SHARDS = (".tar", ".parquet")
+"""Shards; a link cannot lead into them."""
+
+GRID = 9_999
+"""Map positions are integers from 0 to this; a step is a tenth of a pixel on a large screen."""
+
+STRIP = 6
+"""Most typical images on a card, and as many least typical ones."""
+
+MAX_CARDS = 600
+"""Maximum number of cards; the largest categories get one."""
 
 PAGE_BYTES = 12 << 20
 """Maximum bytes of thumbnails on cards and in lists."""
+
 MAP_BYTES = 10 << 20
 """Maximum bytes of further thumbnails, for the map."""
+
 MAX_SUSPICIOUS = 36
 """Maximum number of suspicious labels shown."""
 
@@ -37,6 +60,121 @@ ON_PAGE = ("n_clusters_curve", "confidence_curve", "training_curves", "shift_acc
 SCRIPTS = ("page.js", "dialog.js", "gallery.js", "map.js")
 
 Found = TypeVar("Found")
+
+
+def columns(run: ReviewedRun, rows: list[int]) -> Plain:
+    """Return some images as a list per column; names are positions in `names`."""
+    images = [run.assignments[row] for row in rows]
+    names: dict[str, int] = {}
+
+    def values(column: str) -> list[Any]:
+        return [getattr(image, column) for image in images]
+
+    def named(column: str) -> list[int]:
+        return [
+            names.setdefault(shown(name), len(names)) if name else -1 for name in values(column)
+        ]
+
+    def rounded(column: str) -> list[float | None]:
+        return [round(value, 3) if math.isfinite(value) else None for value in values(column)]
+
+    place_of = {category.category_id: at for at, category in enumerate(run.categories)}
+    by_name = {
+        "row": rows,
+        "path": [shown(path) for path in values("path")],
+        "category": [place_of.get(number, -1) for number in values("category_id")],
+        "confidence": rounded("confidence"),
+        "outlier": rounded("outlier_score"),
+        "given": named("label_given"),
+        "second": named("second_category"),
+        "nearest": named("nearest_known"),
+        "similarity": rounded("nearest_known_similarity"),
+    }
+    categories = [
+        {
+            "name": shown(c.category),
+            "novel": c.is_novel,
+            "size": c.size,
+            "typical": int(run.members.get(c.category_id, [-1])[0]),
+        }
+        for c in run.categories
+    ]
+    # Links to originals work on the machine of the run, if the images are files.
+    root = Path(run.provenance.get("root") or "")
+    is_linked = root.is_absolute() and root.suffix.lower() not in SHARDS
+    link = root.as_uri() if is_linked else None
+    return {"root": link, "names": list(names), "categories": categories, **by_name}
+
+
+def map_points(layout: MapLayout, rows: list[int]) -> Plain:
+    """Return the positions of images as integers, the longer side from 0 to 9999.
+
+    -1 for an image that is not on this map.
+    """
+    span = np.ptp(layout.points, axis=0)
+    scale = max(float(span.max()), 1e-12)
+    points = (layout.points - layout.points.min(axis=0) + (scale - span) / 2) / scale * GRID
+    points[:, 1] = GRID - points[:, 1]  # y points down on a page
+    placed = np.full((len(rows), 2), -1)
+    placed[np.searchsorted(np.asarray(rows), layout.rows)] = np.rint(points)
+    x, y = placed.T.tolist()
+    return {"method": layout.method, "title": layout.title, "x": x, "y": y}
+
+
+@dataclass(frozen=True)
+class Card:
+    """One category and the rows of the images on its card."""
+
+    category: Category
+    typical: list[int]
+    """Most typical first."""
+    least: list[int]
+    """Least typical first; empty if `typical` already holds every image."""
+    nearest: int | None
+    """The most typical image of the nearest other known category; None if there is none."""
+
+
+def cards(run: ReviewedRun) -> list[Card]:
+    """Return a card per category, largest first, and one for images without a category."""
+    ordered = sorted(run.categories, key=lambda c: (-c.size, c.category))[:MAX_CARDS]
+    if NO_CATEGORY in run.members:
+        ordered.append(_no_category(run))
+    first = {
+        category.category: int(run.members[category.category_id][0])
+        for category in run.categories
+        if category.category_id in run.members
+    }
+    made = []
+    for category in ordered:
+        rows = run.members.get(category.category_id, np.zeros(0, np.int64)).tolist()
+        nearest = first.get(category.nearest_known)
+        made.append(Card(category, rows[:STRIP], rows[STRIP:][::-1][:STRIP], nearest))
+    return made
+
+
+def priority(cards: list[Card]) -> list[int]:
+    """Return the rows of all cards in the order in which they get thumbnails.
+
+    One per card, then a second one and so on, alternating most and least typical images.
+    """
+    return _in_turn(_in_turn((card.typical, card.least)) for card in cards)
+
+
+def _in_turn(lists: Iterable[list[int]]) -> list[int]:
+    """Return the first number of each list, then the second ones, and so on."""
+    return [row for row in chain(*zip_longest(*lists)) if row is not None]
+
+
+def _no_category(run: ReviewedRun) -> Category:
+    rows = run.members[NO_CATEGORY]
+    return Category(
+        category_id=NO_CATEGORY,
+        category="no category",
+        is_novel=True,
+        size=len(rows),
+        n_labeled=int(run.is_labeled[rows].sum()),
+        confidence=float(np.asarray(run.column("confidence"))[rows].mean()),
+    )
 
 
 def render_report(run: Run) -> str:

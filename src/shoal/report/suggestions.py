@@ -1,5 +1,6 @@
-"""Suggestions for a curator: pairs of categories that may be the same, and given labels that look
-wrong."""
+"""Suggestions for a curator: categories that may be the same or mixtures of two, and given labels
+that look wrong.
+"""
 
 import re
 from collections.abc import Collection, Mapping
@@ -9,10 +10,12 @@ from math import sqrt
 import numpy as np
 
 from shoal.arrays import Floats, Ints
-from shoal.report.not_in_run import NotInRun
+from shoal.errors import NotInRun
 from shoal.review.reviewed_run import ReviewedRun, current_names
 from shoal.review.suspicious_labels import LABEL_COLUMNS, find_suspicious
-from shoal.runs import Category
+from shoal.runs import MIXED_FROM, Category
+
+MAX_SPLITS = 12
 
 ONE_GROUP = 2 * sqrt(3)
 """The separation of the two halves of a uniform distribution: 3.46 (on [-1, 1], their means are
@@ -30,6 +33,29 @@ MOST_COMPARED = 10_000
 
 NUMBERED = re.compile(r"novel-\d{3,}( \(\d+\))*")
 """The name of a category, or of a part of one, that no person has named."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A category that may be a mixture of two."""
+
+    category: Category
+    groups: tuple[Ints, Ints]
+    """Rows of the images that would stay and of those that would leave, most typical first."""
+
+
+def suggested_splits(run: ReviewedRun) -> list[Split]:
+    """Return the categories that may be mixtures of two, most probable first."""
+    is_apart = np.array(run.column("is_apart"), dtype=bool)
+    splits = []
+    for category in run.categories:
+        if category.category_id in run.members and category.mixed_probability >= MIXED_FROM:
+            rows = run.members[category.category_id]
+            groups = (rows[~is_apart[rows]], rows[is_apart[rows]])
+            if all(map(len, groups)):  # else a review has separated them
+                splits.append(Split(category, groups))
+    splits.sort(key=lambda split: (-split.category.mixed_probability, split.category.category))
+    return splits[:MAX_SPLITS]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from shoal.clustering.category_tree import CategoryTree
-from shoal.report.not_in_run import NotInRun
+from shoal.errors import NotInRun
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Category
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from shoal.discovery.comparison import ranking
-from shoal.discovery.comparison.ranking import rank
+from shoal.discovery.comparison import evaluation
+from shoal.discovery.comparison.evaluation import rank
 
 
 def correct_table(*n_correct: int, n_images: int = 40) -> np.ndarray:
@@ -18,7 +18,7 @@ def rank_images(right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.arange(n_images), np.zeros(n_images, dtype=bool)
 
 
-def ranges(found: ranking.Ranking) -> list[list[int]]:
+def ranges(found: evaluation.Ranking) -> list[list[int]]:
     return [found.rank_range(method) for method in range(len(found.accuracy))]
 
 
@@ -102,7 +102,7 @@ def test_equal_methods_rarely_differ_significantly(
     """Equally good methods, which find whole categories or miss them, differ significantly in
     at most one table in twenty. Significance does not use resamples, so one batch of them is
     enough."""
-    monkeypatch.setattr(ranking, "N_RESAMPLES", ranking.BATCH_RESAMPLES)
+    monkeypatch.setattr(evaluation, "N_RESAMPLES", evaluation.BATCH_RESAMPLES)
     rng = np.random.default_rng(0)
     units = np.concatenate([np.arange(n_known), np.repeat(100 + np.arange(n_categories), size)])
     n_called = 0

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from shoal.discovery.comparison.ranking import are_significant, sign_flip_p
+from shoal.discovery.comparison.evaluation import are_significant, sign_flip_p
 
 
 def count_all(by_unit: np.ndarray) -> float:

@@ -1,25 +1,160 @@
-"""Evaluate the methods of a comparison on held-out labels, which no method sees.
+"""Evaluate the methods of a comparison on held-out labels, which no method sees, and rank them:
+intervals by bootstrap, ties by sign-flip tests.
 
-Shapes: J images whose labels are held out, in all repeats together.
+All methods are evaluated on the same images, so two of them are compared image by image. The unit
+that is resampled, or flipped, is a single image of a known category, or a whole category if all of
+its labels were held out, because its images are not independent.
+
+Shapes: M methods, P pairs of them, J images whose labels are held out, in all repeats together, U
+units, R resamples.
 """
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import combinations, compress
 from pathlib import Path
 
 import numpy as np
 
-from shoal.arrays import Bools
+from shoal.arrays import Bools, Floats, Ints
 from shoal.clustering.matching import Accuracy, correct_images
 from shoal.discovery.comparison.comparison_result import Row
 from shoal.discovery.comparison.comparison_settings import title_of
 from shoal.discovery.comparison.label_split import LabelSplit
-from shoal.discovery.comparison.ranking import rank
 from shoal.files import write_text
 from shoal.runs import COMPARED, Assignment, Run, csv_text, damaged
 from shoal.settings import Plain
 from shoal.words import span
+
+N_RESAMPLES = 2_000
+
+BATCH_RESAMPLES = 100
+"""Resamples in memory at a time."""
+
+LEVEL = 0.95
+"""Confidence level of the intervals."""
+
+Z = 1.96
+"""Quantile of the normal distribution for that level."""
+
+MAX_FALSE = 0.05
+"""Family-wise error rate: the probability that any pair of equal methods is not called a tie."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """M methods, in the order of the input."""
+
+    accuracy: Floats
+    """(M,)"""
+    low: Floats
+    high: Floats
+    """(M,) the interval of the accuracy."""
+    difference: Floats
+    """(M, M) the accuracy of the row's method minus that of the column's."""
+    difference_interval: Floats
+    """(2, M, M) its interval, for each pair separately."""
+    is_tie: Bools
+    """(M, M) whether a difference is not significant, considering all pairs of the table."""
+
+    def rank_range(self, method: int) -> list[int]:
+        """Return the best and the worst rank that a method may have; 1 is the first."""
+        significant = self.difference[method] * ~self.is_tie[method]
+        best = 1 + int((significant < 0).sum())
+        return [best, len(self.accuracy) - int((significant > 0).sum())]
+
+
+def rank(is_correct: Bools, units: Ints, is_novel: Bools, *, seed: int = 0) -> Ranking:
+    """Rank M methods; `is_correct` (M, J) is whether a method assigned an image correctly.
+
+    Images with the same number in `units` (J,) are resampled together. Units of novel categories
+    and the others are two strata, unless one of them is a single unit, which would have no variance
+    on its own.
+    """
+    numbers, unit_of = np.unique(units, return_inverse=True)  # (U,) and (J,)
+    sizes = np.bincount(unit_of)  # (U,)
+    n_correct = np.stack(
+        [np.bincount(unit_of[row], minlength=len(numbers)) for row in is_correct]
+    )  # (M, U)
+    is_novel_unit = np.zeros(len(numbers), dtype=bool)
+    is_novel_unit[unit_of[is_novel]] = True
+    resampled = _resample(n_correct, sizes, is_novel_unit, np.random.default_rng(seed))  # (R, M)
+    ends = [(1 - LEVEL) / 2, 1 - (1 - LEVEL) / 2]
+    accuracy = is_correct.mean(axis=1)
+    low, high = np.quantile(resampled, ends, axis=0)
+    # If all images are correct, or none, all resamples are equal: use Wilson's interval.
+    wilson = len(sizes) / (len(sizes) + Z**2)
+    low[accuracy == 1] = wilson
+    high[accuracy == 0] = 1 - wilson
+    by_unit = n_correct[:, None] - n_correct[None]  # (M, M, U)
+    return Ranking(
+        accuracy=accuracy,
+        low=low,
+        high=high,
+        difference=by_unit.sum(axis=2) / sizes.sum(),
+        difference_interval=np.quantile(resampled[:, :, None] - resampled[:, None], ends, axis=0),
+        is_tie=_ties(by_unit),
+    )
+
+
+def _resample(
+    n_correct: Ints, sizes: Ints, is_novel_unit: Bools, rng: np.random.Generator
+) -> Floats:
+    """Return (R, M) the accuracy of each method on units resampled with replacement.
+
+    `n_correct` (M, U): number of correct images in each unit; `sizes` (U,): number of all its
+    images.
+    """
+    strata = [np.flatnonzero(is_novel_unit), np.flatnonzero(~is_novel_unit)]
+    strata = [rows for rows in strata if len(rows)]
+    if min(map(len, strata)) == 1:
+        strata = [np.arange(len(sizes))]
+    accuracies = []
+    for _ in range(N_RESAMPLES // BATCH_RESAMPLES):
+        times = np.zeros((BATCH_RESAMPLES, len(sizes)), dtype=np.int64)
+        for rows in strata:
+            uniform = np.full(len(rows), 1 / len(rows))
+            times[:, rows] = rng.multinomial(len(rows), uniform, size=BATCH_RESAMPLES)
+        accuracies.append((times @ n_correct.T) / (times @ sizes)[:, None])
+    return np.concatenate(accuracies)
+
+
+def _ties(by_unit: Ints) -> Bools:
+    """Return (M, M) which differences are not significant, with all pairs as one family."""
+    first, second = np.triu_indices(len(by_unit), k=1)  # (P,) each
+    p_values = np.array([sign_flip_p(pair) for pair in by_unit[first, second]])
+    is_tie = np.zeros(by_unit.shape[:2], dtype=bool)
+    is_tie[first, second] = ~are_significant(p_values)
+    return is_tie | is_tie.T
+
+
+def sign_flip_p(by_unit: Ints) -> float:
+    """Return the two-sided p-value of the exact sign-flip test for differences (U,).
+
+    If two methods are equally good, the sign of each difference is a coin toss. The distribution of
+    their sum over all 2^U tosses is built up difference by difference; zeros do not count.
+    """
+    observed = abs(int(by_unit.sum()))
+    if observed == 0:
+        return 1.0
+    probabilities = np.ones(1)  # of the sums -n … n, where n is the sum of the sizes so far
+    sizes = np.abs(by_unit[by_unit != 0]).tolist()
+    for size in sizes:
+        shift = np.zeros(2 * size)
+        lower = np.append(probabilities, shift)
+        upper = np.append(shift, probabilities)
+        probabilities = (lower + upper) / 2
+    return min(1.0, 2 * float(probabilities[sum(sizes) + observed :].sum()))
+
+
+def are_significant(p_values: Floats) -> Bools:
+    """Return (P,) which differences are significant by Holm's method."""
+    order = np.argsort(p_values, kind="stable")
+    is_below = p_values[order] < MAX_FALSE / np.arange(len(p_values), 0, -1)
+    is_significant = np.zeros(len(p_values), dtype=bool)
+    is_significant[order] = np.logical_and.accumulate(is_below)
+    return is_significant
 
 
 def run_folder(path: Path, method: str, repeat: int) -> Path:
