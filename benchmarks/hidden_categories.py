@@ -36,7 +36,7 @@ from records import write_table
 from shoal.clustering.matching import gcd_accuracy
 from shoal.data.readers import read_collection
 from shoal.data.readers.embeddings import Embeddings, read_embeddings
-from shoal.data.readers.labels import encode
+from shoal.data.readers.tables import encode
 from shoal.discovery.assign import Assigner
 from shoal.discovery.cluster_embeddings import ClusterSettings, cluster_embeddings
 from shoal.discovery.discovery_job import discover_images

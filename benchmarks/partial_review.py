@@ -32,7 +32,7 @@ from review_actions import frozen_representation, frozen_run
 from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.data.collection import Collection
 from shoal.discovery.discovery_settings import choose_settings
-from shoal.discovery.frozen_result import frozen_result
+from shoal.discovery.results import frozen_result
 from shoal.discovery.reviewed.refinement import Refinement
 from shoal.review import verbs
 from shoal.review.actions import PREDICTED, Action, Group

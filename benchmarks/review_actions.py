@@ -32,10 +32,9 @@ from shoal.clustering.matching import match
 from shoal.data.collection import Collection
 from shoal.data.readers import read_collection
 from shoal.discovery.discovery_settings import choose_settings
-from shoal.discovery.frozen_result import frozen_result
-from shoal.discovery.results import write_result
+from shoal.discovery.results import frozen_result, write_result
 from shoal.discovery.run_job import collection_checksum
-from shoal.methods.clusters import Representation
+from shoal.methods.method import Representation
 from shoal.review.review import Review
 from shoal.runs import Run
 

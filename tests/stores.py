@@ -254,7 +254,7 @@ def hub_store(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 def use_store(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Use this store from now on, in this process and its child processes."""
-    from shoal.data.storage.remote import file_system
+    from shoal.data.storage import file_system
 
     file_system.cache_clear()
     for name, value in (
@@ -270,7 +270,7 @@ def use_store(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def upload(folder: Path, bucket: str) -> str:
     """Upload a folder to a bucket of the current store; return its address."""
-    from shoal.data.storage.remote import file_system
+    from shoal.data.storage import file_system
 
     store = file_system("s3")
     if not store.exists(bucket):

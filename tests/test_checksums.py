@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.checksums import digest_names, digest_rows
+from shoal.arrays import digest_names, digest_rows
 
 PIXELS = np.random.default_rng(0).integers(0, 256, size=(48, 4, 4, 3), dtype=np.uint8)
 
@@ -40,7 +40,7 @@ def test_a_checksum_does_not_depend_on_the_size_of_a_block_nor_on_what_holds_the
     whole = digest_rows(pixels)
     np.save(tmp_path / "pixels.npy", pixels)
     # 48 images in blocks of five: the last block is shorter.
-    monkeypatch.setattr("shoal.checksums.BLOCK_NUMBERS", 5 * pixels[0].size)
+    monkeypatch.setattr("shoal.arrays.BLOCK_NUMBERS", 5 * pixels[0].size)
     assert digest_rows(pixels) == whole
     assert digest_rows(np.load(tmp_path / "pixels.npy", mmap_mode="r")) == whole
     assert digest_rows(np.asfortranarray(pixels)) == whole

@@ -79,7 +79,7 @@ def test_vectors_are_exported_line_by_line(tmp_path: Path) -> None:
     before = f"""
 from pathlib import Path
 from types import SimpleNamespace
-from shoal.discovery.export.table_files import to_projector
+from shoal.discovery.export.formats import to_projector
 x, out = np.load({str(tmp_path / "x.npy")!r}, mmap_mode="r"), Path({str(tmp_path)!r})
 job = SimpleNamespace(run=SimpleNamespace(embeddings=lambda: x), out=out, rows=[])
 """

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.checksums import digest_rows
+from shoal.arrays import digest_rows
 from shoal.errors import ShoalError
 from shoal.files import atomic_file, cache_folder, make_folder
 

@@ -1,14 +1,17 @@
-"""Checks of embeddings and labels at the entry points; all other code trusts its input.
+"""Checks of embeddings and labels at the entry points, and checksums; all other code trusts its
+input.
 
 Shapes: N rows, D columns. Unlabeled is -1.
 """
 
+import hashlib
+import math
 import re
 import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -51,7 +54,7 @@ DAMAGED = (
 """Exceptions that numpy raises for a damaged npy or npz file."""
 
 BLOCK_NUMBERS = 1 << 22
-"""Numbers of a matrix checked per block; it may be a file larger than the memory."""
+"""Numbers of an array in memory at a time; it may be a file larger than the memory."""
 
 MAX_ROWS_NAMED = 5
 """Maximum number of rows that an error message lists."""
@@ -219,3 +222,22 @@ def name_rows(mask: Bools) -> str:
     rows = np.flatnonzero(mask)
     named = first_few([str(row) for row in rows[: MAX_ROWS_NAMED + 1]], MAX_ROWS_NAMED)
     return f"{plural(len(rows), 'row')} {named} ({len(rows):,} of {len(mask):,})"
+
+
+def digest_names(names: Sequence[str], labels: Ints) -> str:
+    """Return a checksum of the names of images and of their labels."""
+    digest = hashlib.sha256(labels.tobytes())
+    digest.update("\0".join(names).encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def digest_rows(array: Any) -> str:
+    """Return a short checksum of the shape and all rows of an array, memory map or tensor."""
+    digest = hashlib.sha256(f"{tuple(array.shape)}".encode())
+    step = max(1, BLOCK_NUMBERS // max(1, math.prod(array.shape[1:])))
+    for start in range(0, len(array), step):
+        rows = array[start : start + step]
+        if hasattr(rows, "cpu"):  # a tensor; torch is not imported here
+            rows = rows.cpu().numpy()
+        digest.update(np.ascontiguousarray(rows).reshape(-1).data)
+    return digest.hexdigest()[:16]

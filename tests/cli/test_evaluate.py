@@ -9,7 +9,7 @@ import pytest
 from typer.testing import Result
 
 from commands import shoal
-from shoal.checksums import digest_rows
+from shoal.arrays import digest_rows
 from shoal.runs import Assignment, Category, Run
 
 TRUTH = {"a": "cat", "b": "cat", "c": "dog", "d": "owl", "e": "owl", "f": "owl"}

@@ -3,12 +3,12 @@
 import numpy as np
 import torch
 
-from shoal.clustering.categories import other_neighbors, outlier_scores
-from shoal.clustering.never_seen import (
+from shoal.clustering.calibration import (
     _scores_from_others,
     fit_seen_probability,
     seen_probability,
 )
+from shoal.clustering.categories import other_neighbors, outlier_scores
 from shoal.clustering.sums import unit_points
 
 

@@ -19,7 +19,7 @@ from shoal.discovery.cluster_embeddings import ClusterSettings, cluster_embeddin
 from shoal.discovery.discovery_job import discover_images
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.reporter import Reporter
-from shoal.encoders.head import HeadSettings
+from shoal.encoders.vision import HeadSettings
 from shoal.errors import DataError, UsageError
 from shoal.runs import Run
 from shoal.settings import dump_settings

@@ -12,7 +12,7 @@ from shoal.data.readers import read_collection
 from shoal.discovery.api import load
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.methods.classifier import cluster_by_classifier
-from shoal.methods.clusters import Representation
+from shoal.methods.method import Representation
 from shoal.methods.registry import load_recipe
 from shoal.training.model import TaskShape
 

@@ -17,8 +17,8 @@ from shoal.data.readers import read_embeddings
 from shoal.data.readers.embeddings import Embeddings
 from shoal.discovery.cluster_embeddings import ClusterSettings, cluster_embeddings
 from shoal.discovery.reporter import Reporter
-from shoal.methods import clusters
-from shoal.methods.clusters import as_discovery, to_numpy
+from shoal.methods import method
+from shoal.methods.method import as_discovery, to_numpy
 from shoal.runs import Run
 from small_runs import embedded, embedded_five
 
@@ -63,7 +63,7 @@ def test_copies_of_large_tensors_are_in_a_mapped_file(
     rows = torch.from_numpy(np.random.default_rng(0).normal(size=(20, 3)))
     plain = to_numpy(rows)
     monkeypatch.setattr(files, "MAX_SCRATCH_BYTES", 0)
-    monkeypatch.setattr(clusters, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(method, "BLOCK_ROWS", 7)
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path))
     mapped = to_numpy(rows)
     assert (plain.base is None, isinstance(mapped.base, np.memmap)) == (True, True)

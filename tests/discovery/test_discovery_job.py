@@ -26,8 +26,8 @@ from shoal.encoders.embed import embed
 from shoal.errors import DataError, UsageError
 from shoal.methods.gcd import GcdSettings
 from shoal.methods.method import MethodSettings
-from shoal.methods.protocols import follow_protocol
 from shoal.methods.registry import get_method
+from shoal.methods.setting_changes import follow_protocol
 from shoal.report.summary import summarize_run
 from shoal.runs import Run
 from shoal.training.task import Task

@@ -20,7 +20,7 @@ from shoal.discovery.named_categories import (
     category_rows,
     name_categories,
 )
-from shoal.methods.clusters import Discovery
+from shoal.methods.method import Discovery
 from shoal.report.summary import UNCHECKED, summarize_run
 from shoal.runs import Run
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from photo_runs import stop
 from shoal.data.readers import read_collection
-from shoal.data.storage.remote import file_system
+from shoal.data.storage import file_system
 from shoal.discovery import discovery_job as discovering
 from shoal.discovery.assign import Assigner
 from shoal.discovery.discovery_job import discover_images

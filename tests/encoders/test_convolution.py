@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal.encoders import efficientnet
+from shoal.encoders import convolution
 
 
 @pytest.mark.parametrize(
@@ -25,18 +25,18 @@ def test_values_and_gradients_are_those_of_torch(
     is_other: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(efficientnet, "IS_BACKWARD_SLOW", True)
+    monkeypatch.setattr(convolution, "IS_BACKWARD_SLOW", True)
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int, scale: float = 1.0) -> torch.Tensor:
         return (scale * torch.randn(shape, generator=generator)).requires_grad_()
 
     given = draw(4, 6, 7, 9), draw(6, 6 // groups, kernel, kernel, scale=3.0), draw(6)
-    ours = efficientnet.convolve(*given, stride, padding, groups)
+    ours = convolution.convolve(*given, stride, padding, groups)
     theirs = F.conv2d(*given, stride, padding, 1, groups)
     assert (type(ours.grad_fn) is type(theirs.grad_fn)) == (not is_other)
     assert bool((theirs > 6).any() and (theirs < 0).any())  # ReLU6 clips at both ends
-    ours = efficientnet._relu6(ours)
+    ours = convolution._relu6(ours)
     theirs = F.relu6(theirs)
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
     toward = 0.01 * torch.randn(ours.shape, generator=generator)

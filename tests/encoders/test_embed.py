@@ -13,8 +13,7 @@ from shoal.encoders.embed import (
     embed,
     embed_blocks,
 )
-from shoal.encoders.head import Head, HeadSettings
-from shoal.encoders.vision import Encoder, InputFormat, Parts
+from shoal.encoders.vision import Encoder, Head, HeadSettings, InputFormat, Parts
 from shoal.training.tokens import ImageInputs
 from small_models import Mean
 

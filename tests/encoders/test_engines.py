@@ -10,10 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shoal.encoders import engines, openvino_trunk
+from shoal.encoders import engines
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.engines import TORCH, check_engine, choose_engine, use_engine
-from shoal.encoders.openvino_trunk import CHUNK, compile_trunk, converted_file
+from shoal.encoders.engines import (
+    CHUNK,
+    TORCH,
+    check_engine,
+    choose_engine,
+    compile_trunk,
+    converted_file,
+    use_engine,
+)
 from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat
 from shoal.errors import MissingError, UsageError
@@ -74,9 +81,9 @@ def test_tokens_are_the_same_bits_in_every_batch_and_with_any_number_of_threads(
 
 @needs_openvino
 def test_a_damaged_converted_trunk_is_converted_again() -> None:
-    openvino_trunk._COMPILED.clear()
+    engines._COMPILED.clear()
     encoder = encoder_with("openvino")
-    weights = openvino_trunk.converted_file(encoder.trunk, SIZE).with_suffix(".bin")
+    weights = engines.converted_file(encoder.trunk, SIZE).with_suffix(".bin")
     whole = weights.read_bytes()
     nan = np.full(len(whole) // 4, np.nan, np.float32).tobytes()
     for damaged in (
@@ -85,7 +92,7 @@ def test_a_damaged_converted_trunk_is_converted_again() -> None:
         nan,
     ):  # unreadable; readable, but with other weights
         weights.write_bytes(damaged)
-        openvino_trunk._COMPILED.clear()
+        engines._COMPILED.clear()
         assert encoder_with("openvino").engine == "openvino"
         assert weights.read_bytes() == whole
     assert (
@@ -105,7 +112,7 @@ def test_where_a_trunk_cannot_be_kept_it_runs_all_the_same(
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / ("cache" if is_full else "file/cache")))
     if is_full:
         monkeypatch.setattr("openvino.save_model", fail)
-    openvino_trunk._COMPILED.clear()
+    engines._COMPILED.clear()
     near = features(encoder_with("openvino"), images(2)), features(encoder_with(TORCH), images(2))
     assert (near[0] - near[1]).abs().max() < 1e-5
 
@@ -133,7 +140,7 @@ def test_a_converted_trunk_is_kept_by_weights_split_and_size(
     def convert(*_: object) -> None:
         raise AssertionError("it is there already")
 
-    monkeypatch.setattr(openvino_trunk, "convert", convert)
+    monkeypatch.setattr(engines, "convert", convert)
     assert encoder_with("openvino").engine == "openvino"
     with torch.no_grad():
         next(encoder.trunk.buffers()).add_(1)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from shoal.encoders.head import Head, HeadSettings
+from shoal.encoders.vision import Head, HeadSettings
 from shoal.errors import UsageError
 
 

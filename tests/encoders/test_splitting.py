@@ -3,7 +3,7 @@ import logging
 import pytest
 import torch
 
-from shoal.encoders.openvino_trunk import warn_once
+from shoal.encoders.engines import warn_once
 from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat
 from shoal.errors import MissingError, UsageError

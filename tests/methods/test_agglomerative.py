@@ -14,8 +14,7 @@ from shoal.clustering.tree import Tree
 from shoal.encoders.embed import embed
 from shoal.errors import TooFewDistinct
 from shoal.methods import agglomerative as module
-from shoal.methods.clusters import Representation
-from shoal.methods.method import MethodSettings
+from shoal.methods.method import MethodSettings, Representation
 from shoal.methods.registry import get_method
 
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ from method_runs import run_method
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.matching import gcd_accuracy
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.encoders.head import HeadSettings
+from shoal.encoders.vision import HeadSettings
 from shoal.methods.cms import Cms, CmsSettings, LossSettings
 from shoal.methods.registry import get_method
 from shoal.training.model import Batch, Epoch, TaskShape

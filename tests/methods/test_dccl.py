@@ -6,9 +6,9 @@ import torch
 from torch.nn import functional as F
 
 from shoal.clustering.inference import InferenceSettings
-from shoal.encoders.head import HeadSettings
-from shoal.methods.clusters import Representation
+from shoal.encoders.vision import HeadSettings
 from shoal.methods.dccl import Dccl, DcclSettings, choose_resolution, find_concepts
+from shoal.methods.method import Representation
 from shoal.methods.registry import get_method
 from shoal.training.model import Epoch, TaskShape
 from shoal.training.train_settings import TrainSettings

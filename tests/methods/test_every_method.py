@@ -14,7 +14,7 @@ from method_runs import run_method
 from several_processes import finish_processes, start_processes
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.encoders.head import HeadSettings
+from shoal.encoders.vision import HeadSettings
 from shoal.errors import UsageError
 from shoal.methods.cms import LossSettings
 from shoal.methods.registry import METHODS, get_method, load_recipe, recipe_names

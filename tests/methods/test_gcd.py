@@ -13,10 +13,10 @@ from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.encoders.embed import embed
-from shoal.encoders.head import HeadSettings
+from shoal.encoders.vision import HeadSettings
 from shoal.errors import UsageError
-from shoal.methods.clusters import Representation
 from shoal.methods.gcd import METHOD, Gcd, GcdSettings
+from shoal.methods.method import Representation
 from shoal.methods.registry import get_method
 from shoal.training.model import TaskShape
 from shoal.training.train_settings import TrainSettings

@@ -8,9 +8,9 @@ from torch.nn import functional as F
 
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import gcd_accuracy
-from shoal.encoders.head import HeadSettings
-from shoal.methods.clusters import Representation
+from shoal.encoders.vision import HeadSettings
 from shoal.methods.gpc import Gpc, GpcSettings, relative_widths
+from shoal.methods.method import Representation
 from shoal.methods.registry import get_method, load_recipe, recipe_names
 from shoal.training.model import Epoch, TaskShape
 from shoal.training.train_settings import TrainSettings

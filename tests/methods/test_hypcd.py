@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shoal.encoders.head import HeadSettings
+from shoal.encoders.vision import HeadSettings
 from shoal.methods.hypcd import (
     HypCd,
     HypCdSettings,

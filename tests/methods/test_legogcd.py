@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from shoal.encoders.head import HeadSettings, unit
+from shoal.encoders.vision import HeadSettings, unit
 from shoal.methods.legogcd import LegoGcd, LegoGcdSettings
 from shoal.methods.registry import load_recipe, recipe_for
 from shoal.training.model import Batch, TaskShape

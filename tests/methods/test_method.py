@@ -4,9 +4,9 @@ import numpy as np
 import torch
 
 from shoal.clustering.inference import InferenceSettings
-from shoal.encoders.head import HeadSettings
-from shoal.methods.clusters import Representation, resolve_n_clusters
+from shoal.encoders.vision import HeadSettings
 from shoal.methods.gcd import METHOD, Gcd, GcdSettings
+from shoal.methods.method import Representation, resolve_n_clusters
 from shoal.training.train_settings import TrainSettings
 
 CPU = torch.device("cpu")

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal.encoders.head import HeadSettings
+from shoal.encoders.vision import HeadSettings
 from shoal.methods import pim
-from shoal.methods.clusters import Representation
+from shoal.methods.method import Representation
 from shoal.methods.pim import (
     PimSettings,
     choose_weight,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal.encoders.head import HeadSettings
+from shoal.encoders.vision import HeadSettings
 from shoal.errors import UsageError
 from shoal.methods.promptcal import (
     BorderPrompt,

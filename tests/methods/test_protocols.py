@@ -1,7 +1,7 @@
 import pytest
 
-from shoal.methods.protocols import PROTOCOLS, follow_protocol
 from shoal.methods.registry import METHODS, load_recipe
+from shoal.methods.setting_changes import PROTOCOLS, follow_protocol
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

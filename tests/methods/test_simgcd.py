@@ -4,7 +4,7 @@ finds."""
 import pytest
 import torch
 
-from shoal.encoders.head import HeadSettings
+from shoal.encoders.vision import HeadSettings
 from shoal.methods.simgcd import SimGcd, SimGcdSettings
 from shoal.training.model import TaskShape
 from shoal.training.sgd import Sgd

@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from digit_runs import picture
-from shoal.report.notebook import run_html
+from shoal.report.rendering import run_html
 from shoal.runs import Run
 from small_runs import write_small
 

@@ -7,8 +7,7 @@ from torch import nn
 
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.encoders.head import HeadSettings
-from shoal.encoders.vision import Encoder, InputFormat, Parts
+from shoal.encoders.vision import Encoder, HeadSettings, InputFormat, Parts
 from shoal.methods.cms import Cms, CmsSettings, LossSettings
 from shoal.training.model import TaskShape
 from shoal.training.task import Task

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from shoal.training.collapse import collapse_statistics, is_collapsed
+from shoal.training.validation import collapse_statistics, is_collapsed
 
 
 def test_statistics_of_collapsed_and_orthogonal_rows():

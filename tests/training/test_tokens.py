@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shoal.encoders.embed import embed
-from shoal.encoders.head import Head, HeadSettings
+from shoal.encoders.vision import Head, HeadSettings
 from shoal.errors import ShoalError
 from shoal.training import tokens
 from shoal.training.tokens import ImageInputs, TokenCollector, cache_tokens

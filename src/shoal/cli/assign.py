@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import Json, log, log_detail, reporter, result
-from shoal.cli.options import (
+from shoal.cli.console import (
     AllowMissing,
     Boxes,
     Device,
     FinishedRun,
     ForceFile,
+    Json,
     Margin,
     MinConfidence,
     WholeImages,
+    log,
+    log_detail,
+    reporter,
+    result,
 )
 from shoal.errors import UsageError
 from shoal.words import count

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.console import Json, command_line, log, reporter, result
-from shoal.cli.options import (
+from shoal.cli.console import (
     AllowMissing,
     Device,
     Force,
+    Json,
     LabelColumn,
     NClusters,
     PathColumn,
     Protocol,
+    command_line,
+    log,
+    reporter,
+    result,
 )
 
 if TYPE_CHECKING:
@@ -107,7 +111,7 @@ def _settings(
     from shoal.clustering.mean_shift import ShiftSettings
     from shoal.clustering.n_clusters import read_n_clusters
     from shoal.discovery.cluster_embeddings import ClusterSettings
-    from shoal.methods.protocols import get_protocol
+    from shoal.methods.setting_changes import get_protocol
 
     defaults: Mapping[str, Any] = get_protocol(protocol or "shoal")
     chosen_rule: Any = rule or defaults["inference.rule"]

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import Json, command_line, log, reporter, result, show_plan
-from shoal.cli.options import (
+from shoal.cli.console import (
     AllowMissing,
     Boxes,
     Config,
@@ -18,6 +17,7 @@ from shoal.cli.options import (
     Force,
     Images,
     InputSize,
+    Json,
     LabelColumn,
     Labeled,
     Labels,
@@ -29,6 +29,11 @@ from shoal.cli.options import (
     Seed,
     Unlabeled,
     WholeImages,
+    command_line,
+    log,
+    reporter,
+    result,
+    show_plan,
 )
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.console import Json, log, reporter, result
-from shoal.cli.options import Device, Train
+from shoal.cli.console import Device, Json, Train, log, reporter, result
 
 
 def demo(

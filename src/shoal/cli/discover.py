@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import Json, command_line, log, reporter, result, show_plan
-from shoal.cli.options import (
+from shoal.cli.console import (
     AllowMissing,
     Boxes,
     Config,
@@ -19,6 +18,7 @@ from shoal.cli.options import (
     Force,
     Images,
     InputSize,
+    Json,
     LabelColumn,
     Labeled,
     Labels,
@@ -32,6 +32,11 @@ from shoal.cli.options import (
     Train,
     Unlabeled,
     WholeImages,
+    command_line,
+    log,
+    reporter,
+    result,
+    show_plan,
 )
 
 if TYPE_CHECKING:

@@ -5,19 +5,22 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.console import Json, log, reporter, result
-from shoal.cli.options import (
+from shoal.cli.console import (
     AllowMissing,
     Boxes,
     Device,
     ForceFile,
     InputSize,
+    Json,
     LabelColumn,
     Labels,
     Margin,
     MinConfidence,
     PathColumn,
     WholeImages,
+    log,
+    reporter,
+    result,
 )
 
 

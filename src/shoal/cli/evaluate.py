@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.console import Json, log, result
-from shoal.cli.options import FinishedRun, LabelColumn, PathColumn
+from shoal.cli.console import FinishedRun, Json, LabelColumn, PathColumn, log, result
 
 
 def evaluate(

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.console import Json, log, result
-from shoal.cli.options import FinishedRun, MovedImages
+from shoal.cli.console import FinishedRun, Json, MovedImages, log, result
 from shoal.words import count
 
 

@@ -29,7 +29,7 @@ from shoal.cli import (
 from shoal.cli.console import is_first_process, log_error, verbosity
 from shoal.cli.encoders import encoders
 from shoal.errors import ShoalError, command_line
-from shoal.text import shown
+from shoal.words import shown
 
 INTERRUPTED = 130
 

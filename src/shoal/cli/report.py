@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.console import Json, log, open_in_browser, progress, result
-from shoal.cli.options import FinishedRun
+from shoal.cli.console import FinishedRun, Json, log, open_in_browser, progress, result
 
 
 def report(

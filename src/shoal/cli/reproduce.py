@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import Json, log, log_error, result
-from shoal.cli.options import Device, EncoderName, Epochs, InputSize
+from shoal.cli.console import Device, EncoderName, Epochs, InputSize, Json, log, log_error, result
 from shoal.errors import UsageError
 from shoal.words import count
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import Json, log, open_in_browser, result
-from shoal.cli.options import FinishedRun, MovedImages
+from shoal.cli.console import FinishedRun, Json, MovedImages, log, open_in_browser, result
 from shoal.errors import UsageError
 from shoal.words import count
 

@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike
 from shoal.arrays import UNLABELED, Bools, Ints, as_labels
 from shoal.boxes import split_file
 from shoal.errors import DataError
-from shoal.text import shown
-from shoal.words import count
+from shoal.words import count, shown
 
 MIN_IMAGES = 10
 """Images that discovery needs; mean shift averages 8 neighbors by default."""

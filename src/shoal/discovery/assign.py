@@ -20,10 +20,9 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Floats, Ints, as_stored_embeddings, each_row, name_rows
 from shoal.clustering.blend import blend
-from shoal.clustering.calibration import Calibration
+from shoal.clustering.calibration import Calibration, seen_probability
 from shoal.clustering.categories import assign_new
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.clustering.never_seen import seen_probability
 from shoal.clustering.sums import unit_points
 from shoal.data.collection import Collection
 from shoal.data.pixels.loading import NoneReadable, file_state, load_pixels
@@ -39,7 +38,7 @@ from shoal.data.readers.folders import (
 from shoal.data.readers.layouts import is_list
 from shoal.data.readers.shards import is_shards
 from shoal.data.readers.tables import PATH_COLUMNS, as_table, is_frame, require_column
-from shoal.data.storage.addresses import absolute, as_address
+from shoal.data.storage import absolute, as_address
 from shoal.device import AnyDevice, choose_device
 from shoal.discovery.cluster_embeddings import ClusterSettings
 from shoal.discovery.discovery_settings import DiscoverySettings

@@ -12,7 +12,7 @@ from shoal.data.readers.embeddings import Embeddings
 from shoal.device import AnyDevice, choose_device
 from shoal.discovery.named_categories import name_categories, write_categories
 from shoal.discovery.reporter import CLUSTERING, LOGGED, NOTE, Reporter
-from shoal.methods.clusters import Discovery, as_discovery
+from shoal.methods.method import Discovery, as_discovery
 from shoal.runs import Run, check_not_locked, locked
 from shoal.words import AVERAGE_LINKAGE, doubt_labels
 

@@ -20,7 +20,7 @@ from shoal.errors import UsageError, missing_package
 from shoal.files import AnyPath
 from shoal.report.figures import map_pca, map_tsne
 from shoal.report.map import cached_layouts, tsne_layouts
-from shoal.report.notebook import run_html
+from shoal.report.rendering import run_html
 from shoal.report.summary import summarize_run
 from shoal.report.tree_list import categories_in_tree, category_tree
 from shoal.review import verbs

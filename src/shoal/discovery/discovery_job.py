@@ -11,10 +11,9 @@ from typing import Any
 from shoal.data.collection import Collection
 from shoal.device import AnyDevice, choose_device
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
-from shoal.discovery.frozen_result import make_frozen_result
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.results import write_report, write_results
+from shoal.discovery.results import make_frozen_result, write_report, write_results
 from shoal.discovery.reviewed.refinement import Refinement
 from shoal.discovery.run_job import run_job
 from shoal.discovery.trained.trained_result import train_and_choose

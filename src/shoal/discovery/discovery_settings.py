@@ -13,7 +13,6 @@ from shoal.encoders.vision import MAX_SIZE
 from shoal.errors import UsageError, did_you_mean
 from shoal.files import AnyPath
 from shoal.methods.method import MethodSettings, TrainedSettings
-from shoal.methods.protocols import follow_protocol
 from shoal.methods.registry import (
     DEFAULT_METHOD,
     METHODS,
@@ -22,7 +21,12 @@ from shoal.methods.registry import (
     recipe_names,
     with_encoder,
 )
-from shoal.methods.setting_changes import change_settings, describe_unknown_setting, has_setting
+from shoal.methods.setting_changes import (
+    change_settings,
+    describe_unknown_setting,
+    follow_protocol,
+    has_setting,
+)
 from shoal.settings import (
     BelowOne,
     Plain,

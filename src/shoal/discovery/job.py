@@ -21,14 +21,14 @@ from shoal.data.pixels.loading import Pixels
 from shoal.data.readers import read_collection
 from shoal.data.readers.boxes import BoxOptions
 from shoal.data.readers.folders import SHARD_SUFFIXES, TABLE_SUFFIXES
-from shoal.data.storage.addresses import absolute
+from shoal.data.storage import absolute
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import Reporter
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError
 from shoal.files import AnyPath
-from shoal.methods.clusters import Representation
+from shoal.methods.method import Representation
 from shoal.methods.trunk_outputs import TrunkOutputs
 from shoal.runs import Run
 from shoal.settings import Plain

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Floats, Ints, nan_to_null
-from shoal.clustering.calibration import Calibration, calibrate
+from shoal.clustering.calibration import Calibration, calibrate, fit_seen_probability
 from shoal.clustering.categories import (
     Membership,
     category_names,
@@ -27,11 +27,10 @@ from shoal.clustering.category_tree import CategoryTree
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.mixed_categories import Mixtures, find_mixtures
 from shoal.clustering.neighbors import Neighbors
-from shoal.clustering.never_seen import fit_seen_probability
 from shoal.data.collection import Collection
 from shoal.data.readers.embeddings import Embeddings
 from shoal.discovery.reviewed.previous_categories import Naming, reuse_names
-from shoal.methods.clusters import Discovery
+from shoal.methods.method import Discovery
 from shoal.runs import MIXED_FROM, Assignment, Category, Run
 from shoal.settings import Plain
 

@@ -10,7 +10,7 @@ from shoal.allocator import peak_memory, return_freed_memory
 from shoal.distributed import is_main
 from shoal.errors import name_arguments
 from shoal.progress import Progress, lines, show
-from shoal.text import shown
+from shoal.words import shown
 
 Listener = Callable[[str], None]
 """Takes a line of text."""

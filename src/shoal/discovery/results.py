@@ -1,4 +1,4 @@
-"""The frozen and the trained result of a discovery, and how they are written as runs.
+"""The frozen result of a discovery, and how it and the trained one are written as runs.
 
 The frozen result is a run inside the run while training continues. In the end the better result is
 the run itself, and the other one a run inside it.
@@ -13,11 +13,18 @@ from typing import Any
 import numpy as np
 
 from shoal.arrays import UNLABELED, Ints
+from shoal.data.collection import Collection
+from shoal.discovery.cluster_embeddings import report_doubts
 from shoal.discovery.discovery_settings import DiscoverySettings
-from shoal.discovery.job import Job
-from shoal.discovery.named_categories import Result, write_categories
+from shoal.discovery.job import EmbeddedImages, Job
+from shoal.discovery.named_categories import Result, name_categories, write_categories
+from shoal.discovery.reporter import CLUSTERING
+from shoal.discovery.reviewed.previous_categories import (
+    continue_categories,
+    n_clusters_to_continue,
+)
 from shoal.files import make_folder, write_text
-from shoal.methods.clusters import Discovery, Representation
+from shoal.methods.method import Discovery, Representation, shift_and_cut
 from shoal.methods.registry import get_method
 from shoal.report.suggestions import suggested_splits
 from shoal.report.summary import doubt_estimate, summarize_run
@@ -173,3 +180,52 @@ def collect_facts(run: Run) -> Plain:
         **{name: provenance.get(name) for name in noted},
         "files": {file.name: str(file) for file in sorted(run.path.iterdir()) if file.is_file()},
     }
+
+
+def make_frozen_result(job: Job, images: EmbeddedImages) -> Result:
+    """Cluster the frozen embeddings and report notes.
+
+    If training follows, first write the result as a run inside the run folder, so that users can
+    look at it in the meantime.
+    """
+    collection = images.collection
+    report = job.reporter.report
+    with job.reporter.progress(CLUSTERING):
+        result = frozen_result(images.frozen, collection, job.settings)
+    if job.settings.is_trained:
+        run = Run(job.run.path / FROZEN)
+        if not run.is_finished:
+            with job.reporter.progress("writing the report of the frozen result"):
+                write_result_run(job.run, result, job.settings)
+        report(
+            f"Frozen result: {summarize_run(run)} See {run.path / 'report.html'} during training."
+        )
+    report_doubts(result.discovery, collection.labels, job.reporter)
+    return result
+
+
+def frozen_result(
+    frozen: Representation, collection: Collection, settings: DiscoverySettings
+) -> Result:
+    """Cluster frozen embeddings; after a review, continue from the reviewed categories."""
+    n_clusters = n_clusters_to_continue(collection, settings)
+    discovery = cluster_frozen(frozen, collection.labels, settings, n_clusters)
+    if n_clusters is not None:
+        discovery, collection = continue_categories(discovery, collection)
+    n_neighbors = settings.shift.n_neighbors
+    return name_categories(discovery, collection, n_neighbors, name=FROZEN)
+
+
+def cluster_frozen(
+    frozen: Representation, labels: Ints, settings: DiscoverySettings, n_clusters: int | None = None
+) -> Discovery:
+    """Cluster frozen embeddings, by Algorithm 1 of CMS if the method trains."""
+    if not get_method(settings.method).trains:
+        return cluster(frozen, labels, settings, n_clusters)
+    return shift_and_cut(
+        frozen,
+        labels,
+        settings.method_settings.inference,
+        n_clusters=settings.n_clusters or n_clusters,
+        seed=settings.seed,
+    )

@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 from shoal.array_cache import read_array, write_array
-from shoal.checksums import digest_names
+from shoal.arrays import digest_names
 from shoal.data.collection import Collection
 from shoal.data.pixels.decoding import NO_HEIC
 from shoal.data.pixels.loading import Pixels, load_pixels
@@ -42,7 +42,7 @@ from shoal.encoders.vision import Encoder
 from shoal.encoders.weights import digest_weights
 from shoal.errors import DataError, Diverged, ShoalError, UsageError
 from shoal.files import write_text
-from shoal.methods.clusters import Representation, to_numpy
+from shoal.methods.method import Representation, to_numpy
 from shoal.methods.trunk_outputs import TrunkOutputs
 from shoal.runs import THUMBNAILS, Run, check_not_locked, csv_text, damaged, locked
 from shoal.settings import Plain, differences

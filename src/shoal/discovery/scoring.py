@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.arrays import Bools, Ints, nan_to_null
-from shoal.checksums import digest_rows
+from shoal.arrays import Bools, Ints, digest_rows, nan_to_null
 from shoal.clustering.matching import Accuracy, gcd_accuracy
 from shoal.data.readers import read_labels
 from shoal.data.readers.tables import is_frame

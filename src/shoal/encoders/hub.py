@@ -16,8 +16,7 @@ from shoal.encoders.splitting import architecture_of
 from shoal.encoders.vision import InputFormat
 from shoal.encoders.weights import why_unreadable
 from shoal.errors import MissingError
-from shoal.text import one_line
-from shoal.words import first_few
+from shoal.words import first_few, one_line
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel

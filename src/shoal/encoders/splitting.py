@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from shoal.encoders.openvino_trunk import probe_images, warn_once
+from shoal.encoders.engines import probe_images, warn_once
 from shoal.encoders.vision import Parts
 from shoal.errors import MissingError, UsageError
-from shoal.text import one_line
+from shoal.words import one_line
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel

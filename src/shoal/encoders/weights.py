@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.errors import MissingError
-from shoal.text import one_line
+from shoal.words import one_line
 
 N_NUMBERS = 64
 """Numbers of each weight that a checksum covers, evenly spaced."""

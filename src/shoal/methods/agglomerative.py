@@ -9,8 +9,7 @@ from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.sums import unit_points
-from shoal.methods.clusters import Discovery, Representation
-from shoal.methods.method import Method, MethodSettings
+from shoal.methods.method import Discovery, Method, MethodSettings, Representation
 
 
 def cluster(

@@ -13,10 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.encoders.head import unit
-from shoal.encoders.vision import Encoder
-from shoal.methods.clusters import Discovery, Representation, shift_and_cut
-from shoal.methods.method import TrainedSettings
+from shoal.encoders.vision import Encoder, unit
+from shoal.methods.method import Discovery, Representation, TrainedSettings, shift_and_cut
 from shoal.training.model import Epoch, Model, TaskShape, Tensors, consecutive_labels
 
 

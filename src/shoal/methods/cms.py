@@ -21,21 +21,21 @@ from shoal.clustering.inference import infer_inductive
 from shoal.clustering.mean_shift import NeighborAttention, find_neighbors, shift
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import similarities
-from shoal.encoders.head import Head, HeadSettings
-from shoal.encoders.vision import Encoder
+from shoal.encoders.vision import Encoder, Head, HeadSettings
 from shoal.errors import UsageError
-from shoal.methods.clusters import (
+from shoal.methods.method import (
     Discovery,
+    Method,
     Representation,
+    TrainedSettings,
     as_discovery,
     resolve_n_clusters,
     shift_and_cut,
 )
-from shoal.methods.method import Method, TrainedSettings
 from shoal.settings import Plain, Temperature, to_dict
-from shoal.training.collapse import collapse_statistics
 from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, Epoch, Model, TaskShape, Tensors
+from shoal.training.validation import collapse_statistics
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,12 +31,10 @@ from torch.nn import functional as F
 
 from shoal.clustering.categories import category_centers
 from shoal.clustering.matching import matched_accuracy
-from shoal.encoders.head import unit
-from shoal.encoders.vision import Encoder
+from shoal.encoders.vision import Encoder, unit
 from shoal.methods.classifier import labeled_cross_entropy
-from shoal.methods.clusters import Representation
 from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans
-from shoal.methods.method import Method
+from shoal.methods.method import Method, Representation
 from shoal.settings import Count, Fraction, NonNegative, Range, Temperature
 from shoal.training.model import Batch, Epoch, TaskShape, Tensors
 from shoal.training.train_settings import linear_schedule

@@ -21,10 +21,14 @@ from shoal.clustering.n_clusters import search_n_clusters
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
-from shoal.encoders.head import Head, HeadSettings, unit
-from shoal.encoders.vision import Encoder
-from shoal.methods.clusters import Discovery, Representation, resolve_n_clusters
-from shoal.methods.method import Method, TrainedSettings
+from shoal.encoders.vision import Encoder, Head, HeadSettings, unit
+from shoal.methods.method import (
+    Discovery,
+    Method,
+    Representation,
+    TrainedSettings,
+    resolve_n_clusters,
+)
 from shoal.settings import Count
 from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, Model, TaskShape, Tensors, consecutive_labels

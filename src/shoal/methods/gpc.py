@@ -29,9 +29,8 @@ from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.categories import category_centers
 from shoal.clustering.kmeans import semi_supervised_kmeans
 from shoal.encoders.vision import Encoder
-from shoal.methods.clusters import Representation
 from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans
-from shoal.methods.method import Method
+from shoal.methods.method import Method, Representation
 from shoal.settings import Count, NonNegative, NonNegativeInt, Positive
 from shoal.training.model import Batch, Epoch, TaskShape, Tensors, consecutive_labels
 

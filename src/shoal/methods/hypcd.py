@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shoal.encoders.head import unit
-from shoal.encoders.vision import Encoder
+from shoal.encoders.vision import Encoder, unit
 from shoal.methods.classifier import CosineClassifier, cluster_by_classifier
 from shoal.methods.method import Method
 from shoal.methods.simgcd import SimGcd, SimGcdSettings

@@ -1,4 +1,4 @@
-"""The interface of a method.
+"""The interface of a method: what it learns, how it clusters, and its settings.
 
 Each method is a module: its settings, its model (`training/model.py`) if it trains one, and its
 clustering. The `Method` at the end of the module combines them.
@@ -11,19 +11,186 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.arrays import UNLABELED
-from shoal.clustering.inference import InferenceSettings, infer
+from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.clustering.average import LinkageMethod
+from shoal.clustering.categories import category_centers
+from shoal.clustering.inference import Inference, InferenceSettings, infer
+from shoal.clustering.mean_shift import NeighborAttention
+from shoal.clustering.n_clusters import NClustersEstimate, clip_n_clusters
+from shoal.clustering.neighbors import Neighbors, k_nearest
+from shoal.clustering.sums import BLOCK_ROWS
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
-from shoal.encoders.embed import embed
-from shoal.methods.clusters import Discovery, Representation
+from shoal.encoders.embed import ImageRows, embed
+from shoal.files import cache_folder, scratch_array, writing
 from shoal.settings import Plain, check_ranges
-from shoal.training.loop import train
+from shoal.training.loop import Trained, train
 from shoal.training.model import Model, TaskShape, shape_of
 from shoal.training.task import Task
 from shoal.training.train_settings import TrainSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Representation(Trained):
+    """Embeddings that a method has learned, or those of the frozen encoder; several clusterings can
+    share them."""
+
+    embed: Callable[[ImageRows], Tensor]
+    """Embeds other images."""
+    model: Model | None = None
+    """The trained model; None if nothing was trained."""
+    frozen: Callable[[], Tensor] | None = None
+    """Returns unit embeddings (N, C) of the same images by the frozen encoder; None if
+    `embeddings` are these."""
+    n_clusters: int | None = None
+    """K as the validation images estimate it, if there are any."""
+    rule: str | None = None
+    """The rule that estimated that K."""
+    n_shifts: int | None = None
+    """Number of shifts, if labels cannot choose it: on embeddings trained with all of them."""
+    linkage_method: LinkageMethod | None = None
+    """How small clusters are joined, if labels cannot choose it."""
+    n_frozen: int | None = None
+    """Number of leading columns of `embeddings` that were not trained with labels; None: all."""
+
+    def to_discovery(self, clusters: Ints, n_clusters: int) -> "Discovery":
+        return Discovery(
+            clusters=clusters,
+            n_clusters=n_clusters,
+            embeddings=to_numpy(self.embeddings),
+        )
+
+    def embed_frozen(self) -> Tensor:
+        """Return unit embeddings (N, C) by the frozen encoder, on the device."""
+        return self.embeddings if self.frozen is None else self.frozen()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discovery:
+    """The clusters that a method found; rows are those of the task."""
+
+    clusters: Ints
+    """(N,) the cluster of every image, 0 … K-1."""
+    n_clusters: int
+    embeddings: Floats
+    """(N, D) unit rows."""
+    neighbors: Neighbors | None = None
+    """The neighbors of each of these rows, if clustering has searched for them."""
+    predicted: Ints | None = None
+    """(N,) the output of the model's classifier, if the clusters come from it."""
+    unlinked: Ints | None = None
+    """(N,) the clusters without must-links, if there are any links."""
+    shifted: Floats | None = None
+    """(N, D) after the mean shifts, if the method shifts."""
+    linkage: Floats | None = None
+    """(N-1, 4) the tree that was cut, if there is one."""
+    accuracies: tuple[float, ...] = ()
+    """Accuracy on the labeled images after 0, 1, 2 … shifts."""
+    n_shifts: int = 0
+    """The number of shifts after which the clusters were cut."""
+    linkage_method: LinkageMethod = "ward"
+    """How small clusters are joined."""
+    estimate: NClustersEstimate | None = None
+    """The estimate of K with its curve, if these labels estimated it."""
+    n_clusters_source: str = ""
+    """Description of the method's own search for K; empty if it made none."""
+
+
+def shift_and_cut(
+    learned: Representation,
+    labels: Ints,
+    inference: InferenceSettings,
+    *,
+    n_clusters: int | None,
+    seed: int,
+    attention: NeighborAttention | None = None,
+) -> Discovery:
+    """Shift until the labeled accuracy stops rising, then cut Ward's tree at K (Algorithm 1).
+
+    This is how CMS clusters, and how frozen features are clustered for every method that trains.
+    """
+    result = infer(
+        learned.embeddings,
+        labels,
+        n_clusters,
+        inference,
+        attention=attention,
+        generator=torch.Generator().manual_seed(seed),
+        n_shifts=learned.n_shifts,
+        linkage_method=learned.linkage_method,
+        n_frozen=learned.n_frozen,
+    )
+    return as_discovery(result, learned.embeddings)
+
+
+def as_discovery(inference: Inference, embeddings: Tensor) -> Discovery:
+    """Return the result of Algorithm 1 on embeddings (N, D) as a `Discovery`."""
+    # Neighbors are those of the embeddings only if these were neither rounded nor scaled.
+    is_first = embeddings is inference.first.points and embeddings.dtype == torch.float32
+    return Discovery(
+        clusters=inference.labels,
+        unlinked=inference.unlinked,
+        n_clusters=inference.n_clusters,
+        embeddings=to_numpy(embeddings),
+        neighbors=inference.first.neighbors if is_first else None,
+        shifted=to_numpy(inference.embeddings),
+        linkage=inference.tree.linkage,
+        accuracies=inference.accuracies,
+        n_shifts=inference.n_shifts,
+        linkage_method=inference.linkage_method,
+        estimate=inference.estimate,
+    )
+
+
+def nearest_clusters(learned: Representation, discovery: Discovery, unseen: Tensor) -> Ints:
+    """Return clusters (M,) of images that were not trained on, by the classifier, else by the
+    nearest center.
+
+    `unseen` (M, D) are their embeddings, `discovery` the clusters of the training images.
+    """
+    if learned.predicted is not None:
+        assert learned.model is not None
+        predicted = learned.model.predict(unseen)
+        assert predicted is not None
+        return predicted.cpu().numpy()
+    # (K, D)
+    centers = category_centers(learned.embeddings, discovery.clusters, discovery.n_clusters)
+    return k_nearest(unseen, centers.to(unseen.dtype), 1).indices[:, 0].cpu().numpy()
+
+
+def resolve_n_clusters(
+    n_clusters: int | None,
+    learned: Representation,
+    labels: Ints,
+    inference: InferenceSettings,
+) -> int | None:
+    """Return K if it is given, else the one from the validation images, clipped to the range in
+    `inference`, and at least the known classes; None: estimate it on all labels."""
+    if n_clusters is not None:
+        return n_clusters
+    if learned.n_clusters is None:
+        return None
+    clipped = clip_n_clusters(learned.n_clusters, inference.min_clusters, inference.max_clusters)
+    # A class may have no image among the validation images.
+    return max(clipped, len(np.unique(labels[labels != UNLABELED])))
+
+
+def to_numpy(tensor: torch.Tensor) -> Floats:
+    """Return a tensor (N, …) as a float32 array: a view if possible, else a copy, beyond 1 GiB
+    in a mapped file."""
+    rows = tensor.detach()
+    if rows.device.type == "cpu" and rows.dtype == torch.float32 and rows.is_contiguous():
+        return rows.numpy()
+    cache = cache_folder()
+    with writing(cache):
+        array = scratch_array(tuple(rows.shape), np.float32, cache)
+    for start in range(0, len(rows), BLOCK_ROWS):
+        part = slice(start, start + BLOCK_ROWS)
+        array[part] = rows[part].float().cpu().numpy()
+    return array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +212,10 @@ class MethodSettings:
         return self
 
 
+S = TypeVar("S", bound=MethodSettings)
+"""The settings of a method."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainedSettings(MethodSettings):
     """Settings shared by all methods that train a model."""
@@ -55,10 +226,6 @@ class TrainedSettings(MethodSettings):
 
     def with_seed(self, seed: int) -> Self:
         return replace(self, training=replace(self.training, seed=seed))
-
-
-S = TypeVar("S", bound=MethodSettings)
-"""The settings of a method."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +252,7 @@ class Method:
     `Representation`, these embeddings, the labels (N,) and validation rows of the task, settings
     and K; None: `nearest_clusters`."""
     protocols: dict[str, Plain] = field(default_factory=dict)
-    """For each protocol of `protocols.py`, values of this method's settings by dotted name."""
+    """Values of this method's settings by dotted name, for each of the protocols."""
 
     @property
     def trains(self) -> bool:

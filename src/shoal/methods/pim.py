@@ -21,9 +21,8 @@ from torch.nn import functional as F
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.matching import matched_accuracy
 from shoal.methods.classifier import entropy_of_mean, labeled_cross_entropy
-from shoal.methods.clusters import Representation
 from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans, cluster_points, plain_kmeans
-from shoal.methods.method import Method
+from shoal.methods.method import Method, Representation
 from shoal.settings import Count, NonNegative, Positive, Range
 from shoal.training.model import consecutive_labels
 

@@ -23,8 +23,7 @@ from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED
 from shoal.encoders.embed import autocast
-from shoal.encoders.head import Head, unit
-from shoal.encoders.vision import Encoder
+from shoal.encoders.vision import Encoder, Head, unit
 from shoal.errors import UsageError
 from shoal.methods.gcd import GcdSettings, cluster_by_kmeans, gcd_losses
 from shoal.methods.method import Method

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from shoal.encoders.head import Head, HeadSettings, unit
-from shoal.encoders.vision import Encoder
+from shoal.encoders.vision import Encoder, Head, HeadSettings, unit
 from shoal.methods.classifier import (
     ClassifierModel,
     ClassifierSettings,

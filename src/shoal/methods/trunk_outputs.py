@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.arrays import Ints
-from shoal.checksums import digest_rows
+from shoal.arrays import Ints, digest_rows
 from shoal.data.pixels.loading import Pixels
 from shoal.device import describe_device
 from shoal.distributed import n_local, world_size

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED
-from shoal.encoders.head import unit
-from shoal.encoders.vision import Encoder
+from shoal.encoders.vision import Encoder, unit
 from shoal.methods.classifier import CosineClassifier, cluster_by_classifier, n_outputs
 from shoal.methods.method import Method, TrainedSettings
 from shoal.settings import Count, Range

@@ -35,7 +35,7 @@ from shoal.report.style import (
 from shoal.report.tree_list import category_tree
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
-from shoal.text import shown
+from shoal.words import shown
 
 SIZE = (5.2, 3.0)
 

@@ -31,7 +31,7 @@ from shoal.report.tree_list import tree_list
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import MIXED_FROM, NO_CATEGORY, RESULTS, Category, Run
 from shoal.settings import Plain
-from shoal.text import shown
+from shoal.words import shown
 
 SHARDS = (".tar", ".parquet")
 """Shards; a link cannot lead into them."""

@@ -2,12 +2,11 @@
 
 from collections import Counter
 
-from shoal.checksums import digest_rows
+from shoal.arrays import digest_rows
 from shoal.review.actions import STATUSES
 from shoal.review.decisions import COUNTED_BY
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import MIXED_FROM, UNCERTAIN_BELOW, Run, column
-from shoal.text import shown
 from shoal.words import (
     AVERAGE_LINKAGE,
     count,
@@ -18,6 +17,7 @@ from shoal.words import (
     is_wide,
     percent,
     plural,
+    shown,
     span,
 )
 

@@ -16,9 +16,8 @@ from shoal.device import check_seed
 from shoal.encoders.catalog import ENCODERS
 from shoal.errors import UnknownName, UsageError
 from shoal.methods.method import MethodSettings, TrainedSettings
-from shoal.methods.protocols import follow_protocol
 from shoal.methods.registry import METHODS, get_method, load_recipe, recipe_for, with_encoder
-from shoal.methods.setting_changes import change_settings, has_setting, plain_name
+from shoal.methods.setting_changes import change_settings, follow_protocol, has_setting, plain_name
 from shoal.reproduce.experiments import Experiment, KSource, Setup, TableRow
 from shoal.settings import Plain, to_dict
 

@@ -10,11 +10,10 @@ from shoal.data.benchmarks import BENCHMARKS, get_facts
 from shoal.distributed import is_main
 from shoal.errors import UsageError
 from shoal.files import write_text
-from shoal.reproduce.cell_results import Result
 from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.plan import Plan, ReproduceOptions, check_changes, make_plan
 from shoal.reproduce.runner import Runner
-from shoal.reproduce.tables import Record, build_table
+from shoal.reproduce.tables import Record, Result, build_table
 from shoal.runs import csv_text
 
 

@@ -17,13 +17,13 @@ from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import check_directions, is_out_of_memory
 from shoal.errors import MissingError, ShoalError
 from shoal.files import make_folder, write_text
-from shoal.methods.clusters import Discovery, Representation, nearest_clusters, shift_and_cut
 from shoal.methods.cms import learned_attention
+from shoal.methods.method import Discovery, Representation, nearest_clusters, shift_and_cut
 from shoal.methods.registry import get_method
-from shoal.reproduce.cell_results import Result, describe, read_result, recall
 from shoal.reproduce.experiments import FIXED_SHIFTS
 from shoal.reproduce.loaded_dataset import LoadedDataset, check_dataset
 from shoal.reproduce.plan import Cell
+from shoal.reproduce.tables import Result, describe, read_result, recall
 from shoal.training.checkpoint import is_finished
 from shoal.training.task import Task
 from shoal.training.validation import validate

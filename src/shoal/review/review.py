@@ -15,7 +15,7 @@ from shoal.review.effects import prepare
 from shoal.review.log import FILE, Line, Log
 from shoal.review.state import State
 from shoal.runs import TABLE, Run, reading
-from shoal.text import shown
+from shoal.words import shown
 
 FORMAT = 1
 """The format of the log; a log of a later format is refused."""

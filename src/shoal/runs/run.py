@@ -55,12 +55,15 @@ from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, make_folder, open_no_follow, write_text, writing
 from shoal.runs.lock import LOCK, check_not_locked
 from shoal.runs.run_files import (
+    THUMBNAILS,
     damaged,
     read_array,
     read_object,
     read_objects,
+    read_thumbnails,
     read_vectors,
     reading,
+    write_thumbnails,
 )
 from shoal.runs.tables import (
     TABLE,
@@ -72,9 +75,8 @@ from shoal.runs.tables import (
     to_csv,
     write_csv,
 )
-from shoal.runs.thumbnails import THUMBNAILS, read_thumbnails, write_thumbnails
 from shoal.settings import Plain, Settings, dump_settings, load_settings, read_yaml
-from shoal.text import shown
+from shoal.words import shown
 
 SNAPSHOTS = "best-*.safetensors"
 """The best weights so far, during training."""

@@ -32,7 +32,7 @@ from shoal.server import page_data
 from shoal.server.guard import Access, guarded
 from shoal.server.pictures import MAX_SIDE, SHARP_SIDES, Originals
 from shoal.server.search import Search
-from shoal.text import shown
+from shoal.words import shown
 
 WAIT_S = 20.0
 """Seconds to hold a request for changes open."""

@@ -17,8 +17,7 @@ from shoal.review.reviewed_run import current_names
 from shoal.review.state import Record, State
 from shoal.review.suspicious_labels import expected_labels
 from shoal.runs import NO_CATEGORY
-from shoal.text import shown
-from shoal.words import count, first_few
+from shoal.words import count, first_few, shown
 
 MAX_ENTRIES = 200
 """Maximum number of past actions on the page."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from shoal.boxes import split_file, split_name
 from shoal.errors import DataError
 from shoal.runs import Run
-from shoal.text import shown
+from shoal.words import shown
 
 MAX_SIDE = 2048
 """Maximum pixels of the longer side of an enlarged image."""

@@ -29,7 +29,7 @@ from shoal.review.reviewed_run import ReviewedRun
 from shoal.review.state import by_category
 from shoal.review.whitening import unit, whitened
 from shoal.runs import NO_CATEGORY, read_vectors
-from shoal.text import shown
+from shoal.words import shown
 
 MAX_FOUND = 2_000
 """Maximum number of similar images."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.arrays import UNLABELED, Ints
-from shoal.checksums import digest_rows
+from shoal.arrays import UNLABELED, Ints, digest_rows
 from shoal.data.pixels.loading import Pixels
 from shoal.encoders.embed import ImageRows
 from shoal.settings import Plain

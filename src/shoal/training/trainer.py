@@ -9,20 +9,22 @@ an embedding.
 """
 
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from shoal.arrays import Ints
 from shoal.clustering.n_clusters import DEFAULT_RULE
-from shoal.distributed import gather_rows, mean_over_processes, shard, world_size
+from shoal.distributed import gather_rows, is_started, mean_over_processes, shard, world_size
 from shoal.encoders.embed import autocast
 from shoal.errors import Diverged
 from shoal.progress import Progress
 from shoal.settings import Plain
 from shoal.training.model import Batch, Epoch, Model, Tensors, consecutive_labels
-from shoal.training.recorded_step import MIN_STEPS, RecordedStep, Step, is_recordable
 from shoal.training.sampling import EPOCH, OBJECTIVE, POOL, Sampler
 from shoal.training.sgd import Sgd
 from shoal.training.task import Task
@@ -37,6 +39,62 @@ from shoal.training.tokens import (
 from shoal.training.train_settings import TrainSettings
 from shoal.training.validation import Validation, validate
 from shoal.training.views import make_views
+
+Step = Callable[[Tensor, Tensor], Tensors]
+"""Takes rows (B,) and the parameters of their views (2B, 7); returns losses."""
+
+MIN_STEPS = 8
+"""Fewest steps in an epoch for which recording pays off; it takes as long as two steps."""
+
+
+def is_recordable(model: Model) -> bool:
+    """Return whether a step of a model only launches kernels, given a pool of views on the GPU."""
+    return model.device.type == "cuda" and model.is_recordable and not is_started()
+
+
+class RecordedStep:
+    """A recorded step for inputs of one shape; it reads the current values of all other tensors.
+
+    `previous` is the recording that this one replaces, whose memory and stream it reuses.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        rows: Tensor,
+        view_parameters: Tensor,
+        previous: "RecordedStep | None" = None,
+    ) -> None:
+        self._rows = rows.clone()
+        self._view_parameters = view_parameters.clone()
+        self._graph = torch.cuda.CUDAGraph()
+        if previous is None:
+            # Recording cannot reuse the memory that earlier steps have freed.
+            torch.cuda.empty_cache()
+            self.pool: Any = torch.cuda.graph_pool_handle()
+            self.stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        else:
+            self.pool = previous.pool
+            self.stream = previous.stream
+        current = torch.cuda.current_stream()
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
+            self._graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+            try:
+                self._losses = step(self._rows, self._view_parameters)
+            except BaseException:  # also Ctrl-C, after which writing the result needs the GPU
+                with suppress(RuntimeError):
+                    self._graph.capture_end()
+                raise
+            self._graph.capture_end()
+        current.wait_stream(self.stream)
+
+    def __call__(self, rows: Tensor, view_parameters: Tensor) -> Tensors:
+        """Run the step on other inputs of the same shape."""
+        self._rows.copy_(rows)
+        self._view_parameters.copy_(view_parameters)
+        self._graph.replay()
+        return {name: value.clone() for name, value in self._losses.items()}
 
 
 class Trainer:

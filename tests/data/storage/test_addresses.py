@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.data.storage.addresses import as_address, why_unfit
+from shoal.data.storage import as_address, why_unfit
 
 
 @pytest.mark.parametrize("given", ["s3://birds/all", Path("s3://birds/all"), "S3://birds/all"])

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from shoal.cli.main import app
 from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
-from shoal.data.storage.remote import file_system
+from shoal.data.storage import file_system
 from stores import object_store, upload, use_store, web_server
 
 pytest.importorskip("s3fs", reason="no s3fs; pip install s3fs")

@@ -10,9 +10,8 @@ import pytest
 
 from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
-from shoal.data.readers.labels import image_finder
-from shoal.data.storage.addresses import Address
-from shoal.data.storage.remote import Lost, file_system, read_stored, row_of
+from shoal.data.readers.tables import image_finder
+from shoal.data.storage import Address, Lost, file_system, read_stored, row_of
 from shoal.errors import DataError, MissingError
 from stores import web_server, write_parquets, write_tars
 
@@ -108,7 +107,7 @@ def test_a_row_after_a_lost_connection_is_read_anew(make_images, tmp_path, monke
     folder = make_images(names)
     write_parquets(folder, {}, tmp_path / "shards", n_shards=1)
     # A row group is read in many parts.
-    monkeypatch.setattr("shoal.data.storage.remote.BUFFER_BYTES", 256)
+    monkeypatch.setattr("shoal.data.storage.BUFFER_BYTES", 256)
     monkeypatch.setenv("SHOAL_TRIES", "1")
     with web_server(tmp_path / "shards") as web:
         file = f"{web.address}/train-00000-of-00001.parquet"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.data.storage.remote import with_retries
+from shoal.data.storage import with_retries
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from shoal.discovery.comparison import comparison_job as job
 from shoal.discovery.comparison.comparison_job import ComparisonJob
 from shoal.discovery.comparison.comparison_result import Comparison
 from shoal.discovery.comparison.comparison_settings import choose_comparison
-from shoal.discovery.comparison.label_split import split_labels
+from shoal.discovery.comparison.evaluation import split_labels
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.run_job import run_job
 from shoal.discovery.trained import training

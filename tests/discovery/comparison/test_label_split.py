@@ -5,9 +5,13 @@ import pytest
 
 from shoal.data.collection import Collection
 from shoal.discovery.comparison.comparison_settings import choose_comparison
-from shoal.discovery.comparison.evaluation import find_correct
-from shoal.discovery.comparison.label_split import LabelSplit, split_labels, without_labels
-from shoal.discovery.trained.held_out import hold_out
+from shoal.discovery.comparison.evaluation import (
+    LabelSplit,
+    find_correct,
+    split_labels,
+    without_labels,
+)
+from shoal.discovery.trained.evaluation import hold_out
 from shoal.errors import DataError
 from shoal.runs import Assignment
 

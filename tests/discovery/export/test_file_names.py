@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.discovery.export.file_names import (
+from shoal.discovery.export.export_job import (
     fold,
     folder_names,
     link_image,

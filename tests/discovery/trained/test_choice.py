@@ -12,11 +12,11 @@ from shoal.discovery.trained import evaluation as evaluation_module
 from shoal.discovery.trained.evaluation import (
     Choice,
     Evaluation,
+    HeldOut,
     can_be_significant,
     is_significant,
 )
-from shoal.discovery.trained.held_out import HeldOut
-from shoal.methods.clusters import Discovery, Representation
+from shoal.methods.method import Discovery, Representation
 from shoal.methods.registry import get_method
 from small_points import scattered
 

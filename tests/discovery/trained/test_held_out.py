@@ -8,7 +8,7 @@ import pytest
 from shoal.data.collection import Collection
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.job import check_collection
-from shoal.discovery.trained.held_out import describe_held_out, hold_out
+from shoal.discovery.trained.evaluation import describe_held_out, hold_out
 from shoal.errors import DataError
 
 

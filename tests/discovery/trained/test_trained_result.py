@@ -30,7 +30,7 @@ def with_training(settings: DiscoverySettings, **values) -> DiscoverySettings:
 
 def hiding(settings: DiscoverySettings, monkeypatch, **values) -> DiscoverySettings:
     """Return settings with which one of the three known colors is hidden from training."""
-    monkeypatch.setattr("shoal.discovery.trained.held_out.MIN_CATEGORIES", 2)
+    monkeypatch.setattr("shoal.discovery.trained.evaluation.MIN_CATEGORIES", 2)
     return replace(with_training(settings, **values), n_clusters=5, hidden_share=0.4)
 
 

@@ -17,7 +17,7 @@ from shoal.data.benchmarks.published_facts import PARTS, ClassSplit, Part, get_f
 from shoal.data.collection import Collection, Truth
 from shoal.data.readers.folders import check_folder
 from shoal.data.splits import known_novel_split
-from shoal.data.storage.addresses import Location
+from shoal.data.storage import Location
 from shoal.errors import DataError, UnknownName
 from shoal.words import first_few
 

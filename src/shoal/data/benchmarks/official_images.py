@@ -17,7 +17,7 @@ from PIL import Image
 from shoal.arrays import Ints
 from shoal.data.benchmarks.published_facts import ClassSplit, Layout, Part, get_facts
 from shoal.data.readers.folders import IMAGE_SUFFIXES, list_folder
-from shoal.data.storage.remote import reading
+from shoal.data.storage import reading
 from shoal.errors import DataError
 
 if TYPE_CHECKING:

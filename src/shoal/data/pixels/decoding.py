@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from shoal.boxes import split_file
-from shoal.data.storage.remote import Lost, is_stored, read_stored
-from shoal.text import one_line
+from shoal.data.storage import Lost, is_stored, read_stored
+from shoal.words import one_line
 
 if TYPE_CHECKING:
     import numpy as np

@@ -30,14 +30,12 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from shoal.arrays import Ints
+from shoal.arrays import Ints, digest_rows
 from shoal.boxes import split_file
-from shoal.checksums import digest_rows
 from shoal.data.collection import Collection
 from shoal.data.pixels.decoding import MISSING, Unreadable, decode_image
 from shoal.data.pixels.workers import CHUNK, DecodingJob, available_cpus, decode_files
-from shoal.data.storage.addresses import Location, as_address
-from shoal.data.storage.remote import LOST
+from shoal.data.storage import LOST, Location, as_address
 from shoal.errors import DataError, ShoalError
 from shoal.files import cache_folder, make_folder, scratch_array, write_text, writing
 from shoal.progress import Progress

@@ -24,7 +24,7 @@ from PIL import Image
 
 from shoal.boxes import split_name
 from shoal.data.pixels.decoding import Unreadable, decode_file, fetch
-from shoal.data.storage.remote import is_stored
+from shoal.data.storage import is_stored
 from shoal.errors import ShoalError
 from shoal.files import writing
 

@@ -22,20 +22,22 @@ from shoal.arrays import is_missing
 from shoal.boxes import BOX_COLUMNS, Box, box_name, split_name
 from shoal.data.pixels.decoding import Unreadable, image_size
 from shoal.data.readers.folders import Listing
-from shoal.data.readers.labels import Row, class_names, image_finder, label_images
 from shoal.data.readers.tables import (
     LABEL_COLUMNS,
     PATH_COLUMNS,
+    Row,
     Table,
     as_table,
+    class_names,
+    image_finder,
     is_frame,
+    label_images,
     pick_column,
     read_table,
     read_text,
     require_column,
 )
-from shoal.data.storage.addresses import Place, absolute
-from shoal.data.storage.remote import reading
+from shoal.data.storage import Place, absolute, reading
 from shoal.errors import DataError, UsageError
 from shoal.words import count, first_few
 

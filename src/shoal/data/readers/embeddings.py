@@ -25,28 +25,25 @@ from shoal.arrays import (
 )
 from shoal.data.collection import count_labeled
 from shoal.data.readers.folders import refuse_address
-from shoal.data.readers.labels import (
-    class_names,
-    encode,
-    label_images,
-    name_finder,
-    table_rows,
-)
 from shoal.data.readers.tables import (
     LABEL_COLUMNS,
     PATH_COLUMNS,
     Table,
     as_table,
+    class_names,
+    encode,
     is_frame,
+    label_images,
+    name_finder,
     pick_column,
     read_parquet_columns,
     read_table,
     require_column,
+    table_rows,
 )
-from shoal.data.storage.addresses import Location
-from shoal.data.storage.remote import reading
+from shoal.data.storage import Location, reading
 from shoal.errors import DataError
-from shoal.text import shown
+from shoal.words import shown
 
 if TYPE_CHECKING:
     from pyarrow import ChunkedArray

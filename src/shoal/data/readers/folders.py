@@ -5,8 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 
 from shoal.data.collection import StoredFiles
-from shoal.data.storage.addresses import Address, Location, as_address, is_utf8, why_unfit
-from shoal.data.storage.remote import list_remote, reading
+from shoal.data.storage import (
+    Address,
+    Location,
+    as_address,
+    is_utf8,
+    list_remote,
+    reading,
+    why_unfit,
+)
 from shoal.errors import DataError
 from shoal.files import absolute_path
 from shoal.words import count, first_few

@@ -26,29 +26,34 @@ from shoal.data.readers.folders import (
     list_folder,
     list_remote_folder,
 )
-from shoal.data.readers.labels import (
-    ClassOf,
-    Row,
-    as_path,
-    class_names,
-    encode,
-    image_finder,
-    label_images,
-    table_rows,
-)
 from shoal.data.readers.shards import is_shards, read_shards
 from shoal.data.readers.tables import (
     LABEL_COLUMNS,
     PATH_COLUMNS,
+    ClassOf,
+    Row,
     Table,
+    as_path,
     as_table,
+    class_names,
+    encode,
+    image_finder,
     is_frame,
+    label_images,
     pick_column,
     read_table,
     require_column,
+    table_rows,
 )
-from shoal.data.storage.addresses import Address, Location, absolute, as_address, why_unfit
-from shoal.data.storage.remote import N_REQUESTS, remote_state
+from shoal.data.storage import (
+    N_REQUESTS,
+    Address,
+    Location,
+    absolute,
+    as_address,
+    remote_state,
+    why_unfit,
+)
 from shoal.errors import DataError, UsageError
 from shoal.words import count, first_few, plural
 

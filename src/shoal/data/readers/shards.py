@@ -25,29 +25,26 @@ import numpy as np
 from shoal.data.collection import StoredFiles
 from shoal.data.pixels.loading import file_state, folder_name
 from shoal.data.readers.folders import IMAGE_SUFFIXES, SHARD_SUFFIXES, Listing, is_hidden
-from shoal.data.readers.labels import class_names
-from shoal.data.readers.tables import LABEL_COLUMNS, pick_column
-from shoal.data.storage.addresses import (
+from shoal.data.readers.tables import LABEL_COLUMNS, class_names, pick_column
+from shoal.data.storage import (
+    N_REQUESTS,
     Address,
     Location,
+    Lost,
     Place,
     absolute,
     as_address,
-    why_unfit,
-)
-from shoal.data.storage.remote import (
-    N_REQUESTS,
-    Lost,
     list_remote,
     open_file,
     open_parquet,
     reading,
     remote_state,
     row_of,
+    why_unfit,
 )
 from shoal.errors import DataError, ShoalError
 from shoal.files import cache_folder, make_folder, write_text
-from shoal.text import one_line
+from shoal.words import one_line
 
 if TYPE_CHECKING:
     from pyarrow import DataType, Schema

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from shoal.data.storage.addresses import as_address
+from shoal.data.storage import as_address
 from shoal.device import AnyDevice, choose_device
 from shoal.discovery.comparison.comparison_job import ComparisonJob
 from shoal.discovery.comparison.comparison_result import Comparison

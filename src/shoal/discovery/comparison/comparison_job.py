@@ -16,20 +16,24 @@ import numpy as np
 from shoal.data.collection import Collection
 from shoal.discovery.comparison.comparison_result import PAGE, Comparison
 from shoal.discovery.comparison.comparison_settings import ComparisonSettings, name_of
-from shoal.discovery.comparison.evaluation import evaluate, run_folder
-from shoal.discovery.comparison.label_split import LabelSplit, doubts, split_labels
+from shoal.discovery.comparison.evaluation import (
+    LabelSplit,
+    doubts,
+    evaluate,
+    run_folder,
+    split_labels,
+)
 from shoal.discovery.discovery_settings import DiscoverySettings
-from shoal.discovery.frozen_result import cluster_frozen
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.named_categories import Result, name_categories
 from shoal.discovery.reporter import NOTE
-from shoal.discovery.results import FROZEN, TRAINED, cluster, write_result_run
-from shoal.discovery.trained.held_out import fit_batch
+from shoal.discovery.results import FROZEN, TRAINED, cluster, cluster_frozen, write_result_run
+from shoal.discovery.trained.evaluation import fit_batch
 from shoal.discovery.trained.trained_result import with_networks
 from shoal.discovery.trained.training import Training, stop_request, train, training_deadline
 from shoal.errors import Diverged, TooFewDistinct
 from shoal.files import write_text
-from shoal.methods.clusters import Representation
+from shoal.methods.method import Representation
 from shoal.methods.registry import get_method
 from shoal.runs import Run
 from shoal.settings import Plain, dump_settings
@@ -224,7 +228,7 @@ class ComparisonJob(Job):
         n_clusters: Sequence[int],
     ) -> None:
         """Evaluate the finished methods on the held-out labels, and write table and page."""
-        from shoal.report.comparison import render_comparison
+        from shoal.report.rendering import render_comparison
 
         path = self.run.path
         settings = {name_of(each): each for each in self.methods}

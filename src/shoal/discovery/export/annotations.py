@@ -15,8 +15,13 @@ import yaml
 
 from shoal.boxes import BOX_COLUMNS, Box, split_name
 from shoal.data.pixels.decoding import Unreadable, image_size
-from shoal.discovery.export.export_job import ExportJob, find_overruled, predictions
-from shoal.discovery.export.file_names import inside, original
+from shoal.discovery.export.export_job import (
+    ExportJob,
+    find_overruled,
+    inside,
+    original,
+    predictions,
+)
 from shoal.discovery.export.imagefolder import REVIEW_COLUMNS, to_yolo_folders
 from shoal.errors import DataError
 from shoal.files import make_folder, write_text

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from shoal.boxes import split_name
 from shoal.data.readers.layouts import UNLABELED_FOLDERS
-from shoal.discovery.export.export_job import ExportJob
-from shoal.discovery.export.file_names import folder_names, shortened
+from shoal.discovery.export.export_job import ExportJob, folder_names, shortened
 from shoal.files import write_text
 from shoal.runs import Assignment, csv_text
 

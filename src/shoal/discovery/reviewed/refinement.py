@@ -15,8 +15,8 @@ import numpy as np
 from shoal.arrays import UNLABELED
 from shoal.data.collection import Collection, PreviousCategories
 from shoal.data.readers import read_collection
-from shoal.data.readers.labels import MAX_ABSENT_SHARE
 from shoal.data.readers.shards import is_stored_source
+from shoal.data.readers.tables import MAX_ABSENT_SHARE
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.job import ImageSource
 from shoal.discovery.reporter import Reporter

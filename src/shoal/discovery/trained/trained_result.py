@@ -19,10 +19,11 @@ from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.named_categories import Result, name_categories
 from shoal.discovery.reporter import CLUSTERING, NOTE
 from shoal.discovery.results import TRAINED, cluster
-from shoal.discovery.trained.evaluation import Evaluation, can_be_significant
-from shoal.discovery.trained.held_out import (
+from shoal.discovery.trained.evaluation import (
     MIN_CATEGORIES,
+    Evaluation,
     HeldOut,
+    can_be_significant,
     describe_held_out,
     fit_batch,
     hold_out,
@@ -36,9 +37,9 @@ from shoal.discovery.trained.training import (
     training_deadline,
 )
 from shoal.errors import TooFewDistinct
-from shoal.methods.clusters import Discovery, Representation
+from shoal.methods.method import Discovery, Representation
 from shoal.methods.registry import get_method
-from shoal.training.collapse import is_collapsed
+from shoal.training.validation import is_collapsed
 from shoal.words import count
 
 CPU_NOTE = (

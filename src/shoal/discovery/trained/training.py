@@ -17,17 +17,16 @@ from shoal.discovery.named_categories import Result
 from shoal.discovery.reporter import NOTE, Reporter
 from shoal.distributed import broadcast, is_main, is_started
 from shoal.encoders.embed import ImageRows
-from shoal.methods.clusters import Representation
-from shoal.methods.method import TrainedSettings
+from shoal.methods.method import Representation, TrainedSettings
 from shoal.methods.registry import get_method
 from shoal.methods.trunk_outputs import TrunkOutputs
 from shoal.progress import Progress, about
 from shoal.runs import Run
 from shoal.settings import Plain
 from shoal.training.checkpoint import is_finished
-from shoal.training.collapse import collapse_statistics, describe_collapse
 from shoal.training.loop import EarlyStopping, OnEpoch, OnProgress, StopTraining
 from shoal.training.task import Task
+from shoal.training.validation import collapse_statistics, describe_collapse
 from shoal.words import count
 
 STOPPING = "\nstopping with the best result so far; press Ctrl-C again to quit immediately\n"

@@ -1,1 +1,0 @@
-"""Access to images in buckets, on the web and in shards."""
