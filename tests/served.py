@@ -5,6 +5,7 @@ import http.client
 import json
 import signal
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +16,6 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 
 from forks import Forked
-from shoal.server.page_data import packed, unpacked
 
 HANGS_S = 600
 """Seconds after which a process hangs for certain, however busy the machine is."""
@@ -85,7 +85,7 @@ class Served:
             self.csrf = self.json("/api/run")["csrf"]
         base = self.json("/api/run")["seq"] if base is None else base
         if "rows" in fields:
-            fields["images"] = packed(np.array(fields.pop("rows"), np.int64))
+            fields["images"] = as_bits(fields.pop("rows"))
         status, body, _ = self.ask(
             "/api/act", "POST", {"action": action, "by": by, "base": base, **fields}
         )
@@ -101,6 +101,19 @@ def as_lists(answer: dict[str, Any]) -> dict[str, Any]:
     """Return the changes that the page is sent, with lists of rows, statuses and categories."""
     names = answer.keys() & {"rows", "status", "category"}
     return answer | {name: unpacked(answer[name]).tolist() for name in names}
+
+
+def unpacked(text: str) -> np.ndarray:
+    """Return the numbers of pairs of a difference and how often it is repeated."""
+    steps, counts = np.frombuffer(b64decode(text), "<i4").reshape(-1, 2).T
+    return np.cumsum(np.repeat(steps, counts))
+
+
+def as_bits(rows: list[int]) -> str:
+    """Return rows as the page sends them: a bit for each image up to the last of them."""
+    is_in = np.zeros(max(rows, default=0) + 1, bool)
+    is_in[rows] = True
+    return b64encode(np.packbits(is_in, bitorder="little").tobytes()).decode()
 
 
 @contextmanager

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from served import Served, as_lists, served
+from served import Served, as_bits, as_lists, served, unpacked
 from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.runs import Run
+from shoal.server.page_data import packed
 from small_runs import write_small
 
 
@@ -78,7 +79,10 @@ def test_every_kind_of_action(server: Served) -> None:
         ("create", {"rows": [9], "name": "tern"}),
         ("rename", {"category": 4, "name": "common tern"}),
         ("merge", {"categories": [4], "into": 3}),
-        ("split", {"category": 3, "parts": [{"images": "CQAAAAoAAAA=", "name": "skua"}]}),
+        (
+            "split",
+            {"category": 3, "parts": [{"images": as_bits([9, 10]), "name": "skua"}]},
+        ),
         ("distinct", {"categories": [0, 1]}),
         ("batch", {"actions": [{"action": "rename", "category": 2, "name": "teal"}]}),
         ("undo", {}),
@@ -234,3 +238,8 @@ def test_the_map_holds_a_place_for_every_image(server: Served) -> None:
         y = np.array(points["y"])
         assert {x.min(), y.min(), x.max(), y.max()} == {0, 65535}
         assert np.hypot(x[6] - x[7], y[6] - y[7]) < np.hypot(x[6] - x[0], y[6] - y[0])
+
+
+@pytest.mark.parametrize("numbers", [[], [5], [0, 1, 2, 7, 9], [3, 3, 3, -1, -1, 0], [4, 2, 0]])
+def test_packed_numbers_are_the_same_when_unpacked(numbers: list[int]) -> None:
+    assert unpacked(packed(np.array(numbers, np.int64))).tolist() == numbers

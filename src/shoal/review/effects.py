@@ -71,13 +71,14 @@ def _rejected(state: State, action: Action, changed: Callable[..., frozenset[int
 
     `changed` takes the categories that an image was rejected from, and the category of its group.
     """
-    parts = [np.zeros((2, 0), np.int64)]
+    rejected = state.rejected.copy()
     for group in action.groups:
-        numbers, at = np.unique(state.rejected[group.rows], return_inverse=True)
-        sets = [changed(state.rejections[number], {group.category}) for number in numbers]
-        new = np.array([state.number_of(each) for each in sets], np.int64)
-        parts.append(np.stack([group.rows, new[at]]))
-    return np.concatenate(parts, axis=1)
+        before = state.rejected[group.rows]
+        for number in np.unique(before):
+            rejected[group.rows[before == number]] = state.number_of(
+                changed(state.rejections[number], {group.category})
+            )
+    return np.stack([action.rows, rejected[action.rows]])
 
 
 def _move(state: State, action: Action) -> Change:

@@ -7,7 +7,7 @@ import csv
 import dataclasses
 import io
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import mode
 from typing import Any, TypeVar, get_type_hints
@@ -173,15 +173,18 @@ def read_columns(kind: type[Row], file: Path, names: Sequence[str] | None = None
     if missing := set(hints) - set(header):
         raise damaged(file, f"no column {', '.join(sorted(missing))}", 1)
     columns: Columns = {name: [] for name in names or hints}
-    wanted = [(header.index(name), hints[name], values) for name, values in columns.items()]
+    wanted = [
+        (header.index(name), PARSERS.get(hints[name], _texts), values)
+        for name, values in columns.items()
+    ]
     for line, row in lines:
         if len(row) != len(header):
             raise damaged(file, f"found {len(row)} cells where the header has {len(header)}", line)
-        for at, hint, values in wanted:
+        for at, parse, values in wanted:
             try:
-                values.append(_parse(hint, row[at]))
+                values.append(parse(row[at]))
             except (ValueError, KeyError):
-                expected = TYPE_NAMES.get(hint, "a JSON list of strings")
+                expected = TYPE_NAMES.get(hints[header[at]], "a JSON list of strings")
                 reason = f"{header[at]}: found {row[at][:40]!r}, expected {expected}"
                 raise damaged(file, reason, line) from None
     for name, values in columns.items():
@@ -203,20 +206,20 @@ def _lines(file: Path) -> Iterator[tuple[int, list[str]]]:
         raise damaged(file, f"not valid CSV ({error})", line) from error
 
 
-def _parse(hint: Any, cell: str) -> str | bool | float | tuple[str, ...]:
-    """Return the value of a cell; ValueError or KeyError for an invalid one."""
-    if hint is str:
-        return cell
-    if hint is bool:
-        return BOOLEANS[cell.casefold()]
-    if hint is int:
-        return int(cell)
-    if hint is float:
-        return float(cell or "nan")
+def _texts(cell: str) -> tuple[str, ...]:
     texts = json.loads(cell)
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError(cell)
     return tuple(texts)
+
+
+PARSERS: dict[Any, Callable[[str], object]] = {
+    str: str,
+    bool: lambda cell: BOOLEANS[cell.casefold()],
+    int: int,
+    float: lambda cell: float(cell or "nan"),
+}
+"""By type, what returns the value of a cell; ValueError or KeyError for an invalid one."""
 
 
 def check_agreement(folder: Path) -> None:

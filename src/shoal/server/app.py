@@ -5,6 +5,7 @@ import json
 import mimetypes
 import secrets
 import threading
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.resources import files
@@ -267,8 +268,9 @@ def requested_action(state: State, request: Mapping[str, Any], who: str) -> Acti
 
     An undo without `of` undoes the last action of the person `who`, a redo the one undone last.
 
-    A request has the fields of a log line, with packed rows instead of paths. The images grouped by
-    category and the ids of new categories are added here, because they depend on the current state.
+    A request has the fields of a log line, with a bit for each image instead of paths. The images
+    grouped by category and the ids of new categories are added here, because they depend on the
+    current state.
     """
     kind = str(request.get("action"))
     if kind in ("undo", "redo") and "of" not in request:
@@ -290,16 +292,15 @@ def requested_action(state: State, request: Mapping[str, Any], who: str) -> Acti
 
 
 def _images(state: State, images: str) -> Ints:
-    """Return the rows of packed numbers."""
-    n_images = len(state)
-    error = UsageError(f"images: expected packed numbers from 0 to {n_images - 1}")
+    """Return the rows of the images whose bits are set, ascending."""
     try:
-        rows = page_data.unpacked(images)
+        content = b64decode(images, validate=True)
+        bits = np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")
+        if bits[len(state) :].any():
+            raise ValueError
     except (TypeError, ValueError):
-        raise error from None
-    if rows.min(initial=0) < 0 or rows.max(initial=0) >= n_images:
-        raise error
-    return rows
+        raise UsageError("images: expected a bit for each image, in base64") from None
+    return np.flatnonzero(bits)
 
 
 def _bad_request(_request: Request, error: Exception) -> Response:

@@ -4,6 +4,7 @@ All but the path search use embeddings of the run, (N, D); a run without them is
 """
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 
 import numpy as np
@@ -101,24 +102,34 @@ class Search:
 
         Frozen embeddings are compared, because training makes all images of a category similar.
         """
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
         with self.review.lock:
             ids = self.review.state.category.copy()
+        n_images = len(ids)
         run = self.review.run
         name = "frozen.npy" if run.has("frozen.npy") else "embeddings.npy"
-        vectors = read_vectors(run.path / name, len(ids))
-        nearest = np.arange(len(ids))
-        similarity = np.zeros(len(ids))
-        for rows in by_category(ids, nearest).values():
+        vectors = read_vectors(run.path / name, n_images)
+        nearest = np.arange(n_images)
+        similarity = np.zeros(n_images)
+
+        def compare(rows: Ints) -> None:
             x = unit(np.asarray(vectors[rows], np.float32))
             for start in range(0, len(rows), COMPARED_ROWS):
-                block = x[start : start + COMPARED_ROWS] @ x.T
+                # A copy, because NumPy multiplies a matrix by its own transpose more slowly.
+                block = x[start : start + COMPARED_ROWS] @ x.T.copy()
                 np.fill_diagonal(block[:, start:], 0)  # an image is not its own duplicate
                 compared = rows[start : start + COMPARED_ROWS]
                 nearest[compared] = rows[block.argmax(axis=1)]
                 similarity[compared] = block.max(axis=1)
+
+        # One thread for each product: several would wait for each other most of the time.
+        with threadpool_limits(1), ThreadPoolExecutor() as pool:
+            list(pool.map(compare, by_category(ids, nearest).values()))
         found = np.flatnonzero(similarity >= NEAR_DUPLICATE)
-        ends = (found, nearest[found])
-        pairs = scipy.sparse.coo_array((np.ones(len(found)), ends), (len(ids), len(ids)))
+        pairs = scipy.sparse.coo_array(
+            (similarity[found], (found, nearest[found])), (n_images, n_images)
+        )
         n_groups, group = scipy.sparse.csgraph.connected_components(pairs, directed=False)
         closest = np.zeros(n_groups)
         np.maximum.at(closest, group, similarity)

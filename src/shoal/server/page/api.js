@@ -32,7 +32,7 @@ export const getJson = async (path, values = {}, options = {}) =>
 export const getBytes = async (path, values = {}, options = {}) =>
   (await ask(`${path}?${query(values)}`, options)).arrayBuffer();
 
-// Bytes in base64, and numbers as the server packs them.
+// Bytes in base64.
 export function toBase64(bytes) {
   if (bytes.toBase64) return bytes.toBase64(); // many times faster, in newer browsers
   let text = "";
@@ -41,8 +41,25 @@ export function toBase64(bytes) {
 }
 const fromBase64 = (text) =>
   Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-export const pack = (numbers) => toBase64(new Uint8Array(new Int32Array(numbers).buffer));
-export const unpack = (text) => new Int32Array(fromBase64(text).buffer);
+
+// Some of `n` rows as the server reads them: a bit for each image.
+export function pack(rows, n) {
+  const bits = new Uint8Array(Math.ceil(n / 8));
+  for (const row of rows) bits[row >> 3] |= 1 << (row & 7);
+  return toBase64(bits);
+}
+
+// Numbers as the server packs them: pairs of a difference and how often it is repeated.
+export function unpack(text) {
+  const pairs = new Int32Array(fromBase64(text).buffer), counts = pairs.filter((_, at) => at % 2);
+  const numbers = new Int32Array(counts.reduce((n, count) => n + count, 0));
+  let end = 0, last = 0;
+  counts.forEach((count, at) => {
+    const step = pairs[2 * at];
+    while (count--) numbers[end++] = last += step;
+  });
+  return numbers;
+}
 
 export const introduce = (values) => Object.assign(session, values);
 

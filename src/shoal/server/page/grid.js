@@ -131,11 +131,8 @@ export class Grid {
     const { scrollTop } = this.element, distance = scrollTop - (this.lastTop ?? scrollTop);
     this.lastTop = scrollTop;
     if (!distance) return;
-    const n = SCREENS_AHEAD * (last - first), isDown = distance > 0;
-    const ahead = isDown ? this.rows.subarray(last, last + n) : this.rows.subarray(Math.max(0, first - n), first);
-    const wanted = (this.ahead = new Set(ahead));
-    const isWanted = (row) => this.ahead === wanted || this.ahead.has(row);
-    prefetch(isDown ? ahead : ahead.toReversed(), isWanted);
+    const n = SCREENS_AHEAD * (last - first);
+    prefetch(distance > 0 ? this.rows.subarray(last, last + n) : this.rows.slice(Math.max(0, first - n), first).reverse());
   }
 
   // The tiles that can be seen.
@@ -211,10 +208,11 @@ export class Grid {
     return tile;
   }
 
-  put({ element, place }) {
+  put(tile) {
+    const { element, place } = tile;
     const x = GAP + (place % this.columns) * this.step, y = GAP + Math.floor(place / this.columns) * this.step;
     element.style.transform = `translate(${x}px, ${y}px)`;
-    element.style.width = element.style.height = `${this.side}px`;
+    if (tile.side !== this.side) element.style.width = element.style.height = `${(tile.side = this.side)}px`;
     element.setAttribute("aria-posinset", place + 1);
     element.setAttribute("aria-setsize", this.rows.length);
   }

@@ -11,8 +11,8 @@ const LONGER = 4 / 3; // by which the longer side of most photos is, of which a 
 
 class Loader {
   constructor(atOnce, inFlight, most, more) {
-    Object.assign(this, { atOnce, inFlight, most, more, cache: new Map(), wanted: new Map() });
-    Object.assign(this, { running: 0, planned: false, asked: -PAUSE_MS });
+    Object.assign(this, { atOnce, inFlight, most, more, cache: new Map(), wanted: new Map(), coming: new Map() });
+    Object.assign(this, { ahead: [], running: 0, planned: false, asked: -PAUSE_MS });
   }
 
   // Show a picture in an <img>; `done` receives whether there is one, unless it is no longer needed by then.
@@ -24,7 +24,7 @@ class Loader {
       done(url);
       return;
     }
-    const found = this.wanted.get(row);
+    const found = this.coming.get(row) ?? this.wanted.get(row);
     if (found) found.push([isWanted, done]);
     else this.wanted.set(row, [[isWanted, done]]);
     this.plan();
@@ -41,13 +41,20 @@ class Loader {
   }
 
   next() {
-    while (this.running < this.inFlight && this.wanted.size) {
-      const batch = [];
+    while (this.running < this.inFlight) {
+      const batch = [], add = (row, places) => {
+        this.coming.set(row, places);
+        batch.push([row, places]);
+      };
       for (const [row, places] of [...this.wanted].reverse()) { // the latest first
         const still = places.filter(([isWanted]) => isWanted());
         this.wanted.delete(row);
-        if (still.length) batch.push([row, still]);
+        if (still.length) add(row, still);
         if (batch.length === this.atOnce) break;
+      }
+      for (const row of this.ahead) {
+        if (batch.length === this.atOnce) break;
+        if (!this.cache.has(row) && !this.coming.has(row)) add(row, []);
       }
       if (!batch.length) return;
       this.asked = performance.now();
@@ -70,10 +77,12 @@ class Loader {
         for (const [isWanted, done] of places) if (isWanted()) done(url);
       });
     } catch { // the server is unreachable: the next scroll requests them again
+      this.ahead = [];
       for (const [, places] of batch) for (const [isWanted, done] of places) if (isWanted()) done("");
     } finally {
+      for (const [row] of batch) this.coming.delete(row);
       this.running--;
-      if (this.wanted.size) this.plan();
+      this.plan();
     }
   }
 
@@ -104,20 +113,26 @@ function place(image, url) {
 // Show a picture in an <img>; whatever it showed before is forgotten. Resolves when it is there, or when there is none.
 const coming = new WeakMap();
 export function showThumbnail(row, image, { size = 0, canBeSharp = false, isWanted = () => true } = {}) {
-  image.classList.remove("there", "missing");
+  const isMissing = (is) => { // `:has` in the style sheet would make each frame of scrolling slower
+    image.classList.toggle("missing", is);
+    image.parentElement?.toggleAttribute("data-missing", is);
+  };
+  image.classList.remove("there");
+  isMissing(false);
   const known = canBeSharp && isLarge(size) ? sharpest(row) : undefined;
   const found = new Promise((done) => (known ? done(known) : small.show(row, isWanted, done))).then((url) => {
     if (coming.get(image) !== found || !isWanted() || image.classList.contains("original")) return;
     if (url) place(image, url);
-    else image.classList.add("missing");
+    else isMissing(true);
   });
   coming.set(image, found);
   return found;
 }
 
-// Load pictures before they are scrolled to, the first of them first.
-export function prefetch(rows, isWanted) {
-  for (const row of [...rows].reverse()) if (!small.cache.has(row)) small.show(row, () => isWanted(row), () => {});
+// Load pictures before they are scrolled to, the first of them first, instead of those of the last call.
+export function prefetch(rows) {
+  small.ahead = rows;
+  small.plan();
 }
 
 // Resolves when all pictures in an element are there, or have failed.

@@ -35,11 +35,11 @@ async function send(action, seen, left = 0) {
 
 // The message about images that were decided, with the category they were in.
 function done(kind, rows) {
-  const homes = new Set();
-  for (const row of rows) homes.add(store.category[row]);
-  const [home, ...others] = homes;
+  const { category, sizes } = store, isHome = new Uint8Array(sizes.length);
+  for (const row of rows) isHome[category[row] + 1] = 1;
+  const homes = isHome.reduce((n, is) => n + is, 0), home = isHome.indexOf(1) - 1;
   const one = home < 0 ? "" : ` ${WHERE[kind]} ${data.nameOf(home)}`;
-  const where = others.length ? ` in ${number(others.length + 1)} categories` : one;
+  const where = homes > 1 ? ` in ${number(homes)} categories` : one;
   return (n) => `${images(n)} ${DONE[kind]}${where}`;
 }
 
@@ -77,8 +77,9 @@ export function makeVerbs({ grid, view, go, refine }) {
     const isDone = await does({ action }, () => words, store.seq);
     if (!isDone) return;
     if (isGoneBefore && data.isLiving(mergedAway)) return go({ kind: "category", id: mergedAway });
-    const homes = new Set(Array.from(store.changed, (row) => store.category[row])), [home] = homes;
-    const isElsewhere = view.kind === "category" && homes.size === 1 && home >= 0 && home !== view.id;
+    const home = store.category[store.changed[0]] ?? data.NONE;
+    const isElsewhere = view.kind === "category" && home >= 0 && home !== view.id
+      && store.changed.every((row) => store.category[row] === home);
     const isGone = isElsewhere && !remaining(store.changed, before).size;
     if (isGone && !$("dialog").open) await go({ kind: "category", id: home });
     const place = store.changed.length === 1 ? grid.rows.indexOf(store.changed[0]) : -1;
@@ -128,7 +129,7 @@ export function makeVerbs({ grid, view, go, refine }) {
 
   // The images that do not have the status yet, and the message if there are none.
   const undone = (kind, rows) => {
-    const isUndone = (row) => store.status[row] !== STATUS[kind];
+    const { status } = store, wanted = STATUS[kind], isUndone = (row) => status[row] !== wanted;
     return rows.every(isUndone) ? rows : rows.filter(isUndone);
   };
   const notifyWhy = (kind, rows, otherwise) =>
