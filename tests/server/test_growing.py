@@ -52,8 +52,8 @@ def test_a_page_is_accepted_and_refused_by_keys_and_clicks_and_the_next_one_has_
     moved, refused, others = Review(Run(run)).state.actions
     assert (moved.kind, refused.kind, others.kind) == ("assign", "refuse", "refuse")
     assert moved.category == refused.category == here
-    assert moved.rows.tolist() == [row for at, row in enumerate(shown) if at not in (1, 3)]
-    assert refused.rows.tolist() == [shown[1], shown[3]]
+    assert moved.rows.tolist() == sorted({*shown} - {shown[1], shown[3]})
+    assert refused.rows.tolist() == sorted([shown[1], shown[3]])
     assert len(others.rows) == 24
 
 
