@@ -37,6 +37,9 @@ os.environ["SHOAL_ENGINE"] = "torch"
 # spinning.
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
+# Nothing of what is imported and collected is ever freed.
+gc.disable()
+
 # No deadline for hypothesis examples, because the machine may be busy.
 settings.register_profile("shoal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shoal")
@@ -75,8 +78,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Exclude imported modules and collected tests from garbage collection: they stay alive until
-    the end.
+    """Start garbage collection, which need not look at imported modules and collected tests: they
+    stay alive until the end.
 
     Let all loggers propagate: pytest attaches its handlers to every logger that does not, six times
     per test, and torch has dozens of them.
@@ -84,8 +87,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for logger in logging.root.manager.loggerDict.values():
         if isinstance(logger, logging.Logger):
             logger.propagate = True
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

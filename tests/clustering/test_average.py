@@ -109,7 +109,7 @@ def all_right(classes, labels, clusters):
 
 
 @pytest.mark.usefixtures("few_are_enough")
-@pytest.mark.parametrize("must_link", [False, True])
+@pytest.mark.parametrize("must_link", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_on_a_long_tail_labels_choose_average_linkage(tail, *, must_link):
     rows, classes, labels = tail
     settings = InferenceSettings(shift=FEW_NEIGHBORS, must_link=must_link)

@@ -1,6 +1,7 @@
 """Small real image files, written by the tests."""
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,12 @@ def write_image(file: Path, seed: int = 0, size: tuple[int, int] = (12, 10)) -> 
     pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
     Image.fromarray(pixels).save(file)
     return file
+
+
+@pytest.fixture
+def decoded_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decode in threads: a process takes longer to start than a few small images to decode."""
+    monkeypatch.setattr("shoal.data.pixels.workers.worker_pool", ThreadPoolExecutor)
 
 
 @pytest.fixture

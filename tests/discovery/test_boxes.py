@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pasted(folder: Path) -> list[Pasted]:
-    return paste_photos(folder / "single", folder / "pasted", 60)
+    return paste_photos(folder / "single", folder / "pasted", 40)
 
 
 @pytest.fixture(scope="module")

@@ -12,19 +12,11 @@ from torch.nn import functional as F
 
 from shoal.encoders import engines
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.engines import (
-    CHUNK,
-    TORCH,
-    check_engine,
-    choose_engine,
-    compile_trunk,
-    converted_file,
-    use_engine,
-)
+from shoal.encoders.engines import CHUNK, TORCH, check_engine, compile_trunk, converted_file, choose_engine, use_engine
 from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat
 from shoal.errors import MissingError, UsageError
-from small_models import KINDS, make_model
+from small_models import KINDS, make_model, make_tiny_encoder
 
 needs_openvino = pytest.mark.skipif(
     importlib.util.find_spec("openvino") is None, reason="OpenVINO is not installed"
@@ -55,7 +47,7 @@ def features(encoder: Encoder, x: Tensor) -> Tensor:
 
 
 @needs_openvino
-@pytest.mark.parametrize("n_tail_blocks", [1, 5, 16])
+@pytest.mark.parametrize("n_tail_blocks", [1, 16])
 def test_features_are_those_of_torch(n_tail_blocks: int) -> None:
     ours = encoder_with("openvino", n_tail_blocks)
     theirs = encoder_with(TORCH, n_tail_blocks)
@@ -81,9 +73,10 @@ def test_tokens_are_the_same_bits_in_every_batch_and_with_any_number_of_threads(
 
 @needs_openvino
 def test_a_damaged_converted_trunk_is_converted_again() -> None:
-    engines._COMPILED.clear()
-    encoder = encoder_with("openvino")
-    weights = engines.converted_file(encoder.trunk, SIZE).with_suffix(".bin")
+    encoder = make_tiny_encoder("tiny")
+    parts = (encoder.trunk, encoder.tail, encoder.input_format.size, "openvino")
+    assert compile_trunk(*parts) is not None
+    weights = converted_file(encoder.trunk, encoder.input_format.size).with_suffix(".bin")
     whole = weights.read_bytes()
     nan = np.full(len(whole) // 4, np.nan, np.float32).tobytes()
     for damaged in (
@@ -93,7 +86,7 @@ def test_a_damaged_converted_trunk_is_converted_again() -> None:
     ):  # unreadable; readable, but with other weights
         weights.write_bytes(damaged)
         engines._COMPILED.clear()
-        assert encoder_with("openvino").engine == "openvino"
+        assert compile_trunk(*parts) is not None
         assert weights.read_bytes() == whole
     assert (
         weights.parent.stat().st_mode == weights.parent.parent.stat().st_mode
@@ -113,8 +106,9 @@ def test_where_a_trunk_cannot_be_kept_it_runs_all_the_same(
     if is_full:
         monkeypatch.setattr("openvino.save_model", fail)
     engines._COMPILED.clear()
-    near = features(encoder_with("openvino"), images(2)), features(encoder_with(TORCH), images(2))
-    assert (near[0] - near[1]).abs().max() < 1e-5
+    encoder = make_tiny_encoder("tiny")
+    assert compile_trunk(encoder.trunk, encoder.tail, encoder.input_format.size, "openvino")
+    assert not list((tmp_path / "cache").rglob("*.xml"))
 
 
 @needs_openvino

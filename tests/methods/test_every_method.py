@@ -286,7 +286,7 @@ MEMORY = {
     [
         ("cms", 0.1, 3, 0.15, {"loss": LossSettings(temperature=0.1, denominator="reference")}),
         ("simgcd", 0.03, 3, 0.15, {"classifier_init": "images"}),
-        ("gcd", 0.1, 3, 0.08, {}),
+        pytest.param("gcd", 0.1, 3, 0.08, {}, marks=pytest.mark.slow),
         pytest.param("gpc", 0.03, 3, 0.08, PLAIN | {"mixture_columns": 8}, marks=pytest.mark.slow),
         pytest.param("promptcal", 0.1, 5, 0.05, MEMORY, marks=pytest.mark.slow),
         pytest.param("dccl", 0.1, 5, 0.05, GRAPH, marks=pytest.mark.slow),

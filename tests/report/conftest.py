@@ -11,7 +11,7 @@ from shoal.runs import Run
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return write_digits(tmp_path_factory.mktemp("digits") / "run")
+    return write_digits(tmp_path_factory.mktemp("digits") / "run", 600)
 
 
 @pytest.fixture(scope="session")

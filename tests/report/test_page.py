@@ -99,15 +99,15 @@ def test_every_image_of_the_map_is_known_to_the_page_and_has_a_thumbnail(
     images = data(page, "images")
     maps = data(page, "maps")
     thumbnails = data(page, "thumbnails")
-    assert images["row"] == list(range(1797))
+    assert images["row"] == list(range(600))
     assert images["path"] == [row.path for row in digits.assignments]
     assert [category["name"] for category in images["categories"]] == [
         c.category for c in digits.categories
     ]
     assert [layout["title"] for layout in maps] == ["Before training", "After training"]
-    assert all(len(layout["x"]) == 1797 and min(layout["x"]) == 0 for layout in maps)
+    assert all(len(layout["x"]) == 600 and min(layout["x"]) == 0 for layout in maps)
     on_page = {int(row) for row in re.findall(r'data-row="(\d+)" title="[^"]*"><img', page)}
-    assert on_page | {int(row) for row in thumbnails} == set(range(1797))
+    assert on_page | {int(row) for row in thumbnails} == set(range(600))
     assert not on_page & {int(row) for row in thumbnails}  # each image is embedded once
 
 

@@ -14,6 +14,8 @@ from shoal.data.pixels.workers import DecodingJob, _tasks, decode_rows
 from shoal.data.readers import read_collection
 from shoal.data.readers.boxes import BoxOptions
 
+pytestmark = pytest.mark.usefixtures("decoded_in_threads")
+
 SIZE = 24
 BOXES = (Box(3, 5, 24, 24), Box(40, 0, 60, 31), Box(0, 60, 17, 40))
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 SIZE = 64
-N_IMAGES = 300
+N_IMAGES = 160
 HANGS_S = 300
 """Seconds after which a process certainly hangs, however busy the machine is."""
 

@@ -57,6 +57,7 @@ def test_the_cache_holds_what_decoding_one_by_one_gives(make_images, cache):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts mapped pages")
+@pytest.mark.usefixtures("decoded_in_threads")
 def test_unloaded_pixels_take_no_memory_until_they_are_read_again(make_images, cache):
     def mapped_kb():
         status = Path("/proc/self/status").read_text()
@@ -70,6 +71,7 @@ def test_unloaded_pixels_take_no_memory_until_they_are_read_again(make_images, c
     np.testing.assert_array_equal(pixels[:], read)
 
 
+@pytest.mark.usefixtures("decoded_in_threads")
 def test_only_new_and_changed_files_are_decoded(make_images, cache):
     names = [f"{i}.png" for i in (1, 3, 5, 7)]
     root = make_images(names)
@@ -85,6 +87,7 @@ def test_only_new_and_changed_files_are_decoded(make_images, cache):
     np.testing.assert_array_equal(pixels[:], reference(root, pixels.names))
 
 
+@pytest.mark.usefixtures("decoded_in_threads")
 def test_rows_of_an_open_reader_never_change(make_images, cache):
     root = make_images([f"{i}.png" for i in range(4)])
     reader = load_pixels(read_collection(root), SIZE, cache=cache)
@@ -96,6 +99,7 @@ def test_rows_of_an_open_reader_never_change(make_images, cache):
     np.testing.assert_array_equal(changed[:], reference(root, changed.names))
 
 
+@pytest.mark.usefixtures("decoded_in_threads")
 def test_broken_files_are_skipped_and_ids_do_not_shift(make_images, cache):
     root = make_images([f"{i}.png" for i in range(6)])
     (root / "1.png").write_bytes(b"")
@@ -115,6 +119,7 @@ def test_broken_files_are_skipped_and_ids_do_not_shift(make_images, cache):
 
 
 @pytest.mark.parametrize("damage", ["cut rows", "no rows", "cut index", "foreign index"])
+@pytest.mark.usefixtures("decoded_in_threads")
 def test_a_damaged_cache_is_not_believed(make_images, cache, damage):
     collection = read_collection(make_images([f"{i}.png" for i in range(4)]))
     expected = load_pixels(collection, SIZE, cache=cache)[:]

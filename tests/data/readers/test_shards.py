@@ -87,6 +87,7 @@ def test_labels_may_be_texts_and_json(tmp_path: Path, make_images: Make) -> None
     assert read_collection(tmp_path / "s.tar", label_column="other").classes == ("1", "wren")
 
 
+@pytest.mark.usefixtures("decoded_in_threads")
 def test_hostile_members_are_left_out_with_the_reason(tmp_path: Path, make_images: Make) -> None:
     data = (make_images(["a.png"]) / "a.png").read_bytes()
     with tarfile.open(tmp_path / "s.tar", "w") as shard:
@@ -116,6 +117,7 @@ def test_hostile_members_are_left_out_with_the_reason(tmp_path: Path, make_image
     assert len(load_pixels(found, SIZE, n_workers=1)) == 2
 
 
+@pytest.mark.usefixtures("decoded_in_threads")
 def test_the_same_key_in_two_shards_gets_the_name_of_its_shard(
     tmp_path: Path, make_images: Make
 ) -> None:
@@ -130,6 +132,7 @@ def test_the_same_key_in_two_shards_gets_the_name_of_its_shard(
 
 
 @pytest.mark.parametrize("damage", ["truncated", "header", "zeroed", "cut", "appended"])
+@pytest.mark.usefixtures("decoded_in_threads")
 def test_a_damaged_tar_shard_is_refused_or_left_out(
     damage: str, make_images: Make, tmp_path: Path
 ) -> None:
@@ -206,6 +209,7 @@ def test_a_truncated_parquet_shard_is_left_out(make_images: Make, tmp_path: Path
         read_collection(second)
 
 
+@pytest.mark.usefixtures("decoded_in_threads")
 def test_rows_without_paths_of_their_own_are_named_by_their_number(
     make_images: Make, tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_table_may_name_images_of_a_bucket_by_their_whole_addresses():
         find("s3://bucket/other/a.png", "t.csv")
 
 
+@pytest.mark.usefixtures("decoded_in_threads")
 def test_connections_that_are_dropped_are_tried_again(web, tmp_path):
     local = load_pixels(read_collection(tmp_path / "photos", False), SIZE, n_workers=1)
     found = read_collection(table_of(web, tmp_path / "t.csv"))

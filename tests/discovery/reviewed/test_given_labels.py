@@ -137,7 +137,7 @@ def decisions(state: State) -> list[Action]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_only_labels_changed_in_the_review_differ(
     tmp_path_factory: pytest.TempPathFactory, seed: int
