@@ -1,8 +1,14 @@
 """Run commands in tests, and check what all refusals have in common."""
 
+from functools import cache
+
+from typer import testing
 from typer.testing import CliRunner, Result
 
 from shoal.cli.main import app
+
+# Building all commands takes longer than refusing wrong input.
+testing._get_command = cache(testing._get_command)
 
 
 def shoal(*arguments: object) -> Result:

@@ -155,7 +155,7 @@ def test_a_range_limits_the_estimate_and_replaces_the_number_of_a_config(
         choose_settings(n_clusters=(50, 30))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["cms", "gcd"])
 @pytest.mark.parametrize("written", ["30-50", "[30, 50]", "'30 - 50'"])
 def test_a_range_is_equivalent_in_a_file_with_set_and_as_a_flag(
     method: str, written: str, tmp_path: Path
