@@ -21,6 +21,9 @@ FLAGS = (
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
+    # Debian's launcher turns drawing on a GPU on, which would be emulated.
+    "--disable-gpu-rasterization",
+    "--disable-gpu-compositing",
     "--disable-quic",
     "--no-first-run",
     "--disable-sync",

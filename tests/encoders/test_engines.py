@@ -74,9 +74,9 @@ def test_tokens_are_the_same_bits_in_every_batch_and_with_any_number_of_threads(
 @needs_openvino
 def test_a_damaged_converted_trunk_is_converted_again() -> None:
     encoder = make_tiny_encoder("tiny")
-    parts = (encoder.trunk, encoder.tail, encoder.input_format.size, "openvino")
+    parts = (encoder.trunk, encoder.tail, 14, "openvino")
     assert compile_trunk(*parts) is not None
-    weights = converted_file(encoder.trunk, encoder.input_format.size).with_suffix(".bin")
+    weights = converted_file(encoder.trunk, 14).with_suffix(".bin")
     whole = weights.read_bytes()
     nan = np.full(len(whole) // 4, np.nan, np.float32).tobytes()
     for damaged in (
@@ -107,7 +107,7 @@ def test_where_a_trunk_cannot_be_kept_it_runs_all_the_same(
         monkeypatch.setattr("openvino.save_model", fail)
     engines._COMPILED.clear()
     encoder = make_tiny_encoder("tiny")
-    assert compile_trunk(encoder.trunk, encoder.tail, encoder.input_format.size, "openvino")
+    assert compile_trunk(encoder.trunk, encoder.tail, 14, "openvino")
     assert not list((tmp_path / "cache").rglob("*.xml"))
 
 

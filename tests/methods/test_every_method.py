@@ -119,15 +119,6 @@ def squeezed(code: str) -> str:
     return re.sub(r"[\s()]+", "", code.replace(",\n", ",")).replace(",", "")
 
 
-def test_every_method_that_trains_has_a_table_of_lines():
-    """The table of CMS is in paper.md, the others in methods.md."""
-    sections = re.split(r"(?m)^## ", (DOCS / "methods.md").read_text(encoding="utf-8"))
-    with_lines = {
-        section.partition("\n")[0] for section in sections if " | where | line |" in section
-    }
-    assert with_lines == {*TRAINED} - {"cms"}
-
-
 @pytest.mark.parametrize("name", TRAINED)
 def test_killed_and_resumed_a_method_gives_the_same_bytes(task, tmp_path, name):
     settings = small_settings(name)
