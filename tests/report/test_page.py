@@ -105,7 +105,7 @@ def test_every_image_of_the_map_is_known_to_the_page_and_has_a_thumbnail(
         c.category for c in digits.categories
     ]
     assert [layout["title"] for layout in maps] == ["Before training", "After training"]
-    assert all(len(layout["x"]) == 600 and min(layout["x"]) == 0 for layout in maps)
+    assert all(len(layout["x"]) == 600 and min(layout["x"] + layout["y"]) == 0 for layout in maps)
     on_page = {int(row) for row in re.findall(r'data-row="(\d+)" title="[^"]*"><img', page)}
     assert on_page | {int(row) for row in thumbnails} == set(range(600))
     assert not on_page & {int(row) for row in thumbnails}  # each image is embedded once
