@@ -12,7 +12,15 @@ from torch.nn import functional as F
 
 from shoal.encoders import engines
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.engines import CHUNK, TORCH, check_engine, compile_trunk, converted_file, choose_engine, use_engine
+from shoal.encoders.engines import (
+    CHUNK,
+    TORCH,
+    check_engine,
+    choose_engine,
+    compile_trunk,
+    converted_file,
+    use_engine,
+)
 from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat
 from shoal.errors import MissingError, UsageError
