@@ -44,9 +44,10 @@ from shoal.clustering.inference import infer
 from shoal.clustering.matching import gcd_accuracy
 from shoal.data.readers import read_collection
 from shoal.device import choose_device
-from shoal.discovery.discovery_job import discover_images
+from shoal.discovery.discovery_job import DiscoveryJob
 from shoal.discovery.discovery_settings import CPU_RECIPE, GPU_RECIPE, choose_settings
 from shoal.discovery.reporter import SILENT
+from shoal.discovery.run_job import run_job
 from shoal.discovery.trained import evaluation as early_stopping
 from shoal.discovery.trained.evaluation import Choice, Evaluation
 from shoal.methods.registry import DEFAULT_METHOD
@@ -138,9 +139,15 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
         return [round(100 * value, 2) for value in (found.all, found.known, found.novel)]
 
     with tempfile.TemporaryDirectory() as folder:
-        run = discover_images(
-            collection, Path(folder) / "run", settings, device=device, reporter=SILENT
+        run = Run(Path(folder) / "run")
+        job = DiscoveryJob(
+            collection=collection,
+            settings=settings,
+            run=run,
+            device=device,
+            reporter=SILENT,
         )
+        run_job(job)
         assert [row.path for row in run.assignments] == list(whole.names)
         # The result that is used is the run itself, the other one a run inside it.
         frozen = Run(run.path / "frozen") if (run.path / "frozen").is_dir() else run

@@ -24,12 +24,14 @@ from torch import nn
 
 from fuzz_inputs import Files
 from shoal.data.readers import read_collection
-from shoal.discovery.discovery_job import discover_images
+from shoal.discovery.discovery_job import DiscoveryJob
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.reporter import SILENT
+from shoal.discovery.run_job import run_job
 from shoal.encoders import catalog
 from shoal.encoders.vision import InputFormat, Parts
 from shoal.errors import ShoalError
+from shoal.runs import Run
 
 ENCODER = "fuzz/small"
 SIZE = 16
@@ -110,7 +112,15 @@ def _discover(
     os.environ["SHOAL_CACHE"] = f"{out}-cache"
     try:
         collection = read_collection(files.images, files.table)
-        discover_images(collection, out, settings, device="cpu", resume=resume, reporter=SILENT)
+        job = DiscoveryJob(
+            collection=collection,
+            settings=settings,
+            run=Run(out),
+            device=torch.device("cpu"),
+            resume=resume,
+            reporter=SILENT,
+        )
+        run_job(job)
         if listing is not None:
             listing.write_text("\n".join(sorted(sys.modules)))
     except ShoalError as error:

@@ -37,11 +37,13 @@ from shoal.clustering.matching import gcd_accuracy
 from shoal.data.readers import read_collection
 from shoal.data.readers.embeddings import Embeddings, read_embeddings
 from shoal.data.readers.tables import encode
+from shoal.device import choose_device
 from shoal.discovery.assign import Assigner
 from shoal.discovery.cluster_embeddings import ClusterSettings, cluster_embeddings
-from shoal.discovery.discovery_job import discover_images
+from shoal.discovery.discovery_job import DiscoveryJob
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.reporter import SILENT
+from shoal.discovery.run_job import run_job
 from shoal.runs import MIXED_FROM, Assignment, Run
 
 KINDS = list(itertools.product((8, 12, 20, 40), (0.5, 0.7), (2, 5, "half")))
@@ -98,11 +100,16 @@ class TrainedTask:
         self._link(list(labels), folder / "images")
         settings = choose_settings(seed=sample, split_mixtures=split)
         collection = read_collection(folder / "images", labels)
-        run = discover_images(
-            collection, folder / "run", settings, device=self.device, reporter=SILENT
+        job = DiscoveryJob(
+            collection=collection,
+            settings=settings,
+            run=Run(folder / "run"),
+            device=choose_device(self.device),
+            reporter=SILENT,
         )
-        self.assigner = Assigner(run, device=self.device)
-        return run
+        run_job(job)
+        self.assigner = Assigner(job.run, device=self.device)
+        return job.run
 
     def assign(self, names: Sequence[str], folder: Path) -> list[Assignment]:
         """Assign new images to the run."""

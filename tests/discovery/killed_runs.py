@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from filelock import BaseFileLock
 
+from photo_runs import discover_images
 from shoal.data.readers import read_collection
 from shoal.discovery import discovery_job as discovery
 from shoal.discovery import results, run_job
@@ -98,9 +99,8 @@ MOMENTS = {
 
 def discover(folder, labels, config, out, reporter, **options):
     settings = choose_settings(config=config, **options.pop("settings", {}))
-    return discovery.discover_images(
-        read_collection(folder, labels), out, settings, device="cpu", reporter=reporter, **options
-    )
+    collection = read_collection(folder, labels)
+    return discover_images(collection, out, settings, reporter=reporter, **options)
 
 
 def run_forked(arguments, cache, make_reporter, resume):

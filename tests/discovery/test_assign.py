@@ -10,13 +10,13 @@ import pytest
 from PIL import Image
 
 import shoal
+from photo_runs import run_on
 from shoal.clustering.estimators import MeanShiftClustering
 from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
 from shoal.discovery import assign as module
 from shoal.discovery.assign import Assigner
 from shoal.discovery.cluster_embeddings import ClusterSettings, cluster_embeddings
-from shoal.discovery.discovery_job import discover_images
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.reporter import Reporter
 from shoal.encoders.vision import HeadSettings
@@ -31,10 +31,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def discovered(photos, out: Path, **changes) -> Run:
     settings = choose_settings(config=photos.config, n_clusters=5)
-    settings = replace(settings, **changes)
-    return discover_images(
-        read_collection(photos.folder, photos.labels), out, settings, device="cpu"
-    )
+    return run_on(photos, out, replace(settings, **changes))
 
 
 BOTTLENECK = HeadSettings(kind="bottleneck", width=24, dim=12, bottleneck=8)

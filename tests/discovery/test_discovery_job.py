@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from photo_runs import run_on
+from photo_runs import discover_images, run_on
 from shoal.clustering.blend import HeldOutAccuracy
 from shoal.data.pixels.loading import load_pixels
 from shoal.data.pixels.workers import worker_pool
 from shoal.data.readers import read_collection
 from shoal.discovery.assign import Assigner
-from shoal.discovery.discovery_job import discover_images
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.scoring import score_run
@@ -277,9 +276,7 @@ def test_without_labels_the_given_number_of_categories_is_found(
     photos, settings, tmp_path: Path
 ) -> None:
     collection = read_collection(photos.folder, False)
-    run = discover_images(
-        collection, tmp_path / "run", replace(settings, n_clusters=5), device="cpu"
-    )
+    run = discover_images(collection, tmp_path / "run", replace(settings, n_clusters=5))
     assert run.n_clusters == 5
     assert all(category.is_novel for category in run.categories)
     assert summarize_run(run).startswith("Found 5 categories: 0 known, 5 novel.")

@@ -42,8 +42,9 @@ TIMED = ("provenance.json", "metrics.jsonl", "train.log", "report.html")
 def kill_and_resume(photos, runs: Path, moments: tuple[str, ...]) -> dict[str, list[int]]:
     runs.mkdir()
     arguments = [photos.folder, photos.labels, photos.config, runs, *moments]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, PROGRAM, *arguments], capture_output=True, text=True, check=False
+        [sys.executable, PROGRAM, *arguments], env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from photo_runs import stop
+from photo_runs import discover_images, stop
 from shoal.data.readers import read_collection
 from shoal.data.storage import file_system
 from shoal.discovery import discovery_job as discovering
 from shoal.discovery.assign import Assigner
-from shoal.discovery.discovery_job import discover_images
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.export.formats import export_run
 from shoal.discovery.reviewed.refinement import Refinement
@@ -53,7 +52,7 @@ def labels_of(photos) -> dict[str, str]:
 
 
 def discover(source, labels, out: Path, settings: DiscoverySettings, **options) -> Run:
-    return discover_images(read_collection(source, labels), out, settings, device="cpu", **options)
+    return discover_images(read_collection(source, labels), out, settings, **options)
 
 
 def assigned(run: Run) -> bytes:
