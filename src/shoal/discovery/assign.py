@@ -25,7 +25,7 @@ from shoal.clustering.categories import assign_new
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.sums import unit_points
 from shoal.data.collection import Collection
-from shoal.data.pixels.loading import NoneReadable, file_state, load_pixels
+from shoal.data.pixels.loading import file_state, load_pixels, none_readable
 from shoal.data.readers import read_collection, read_embeddings
 from shoal.data.readers.boxes import NO_BOXES, BoxOptions, refuse_boxes
 from shoal.data.readers.embeddings import EMBEDDING_SUFFIXES
@@ -274,15 +274,17 @@ class Assigner:
             return self.assign_embeddings(embeddings.names, embeddings.x), {}
         _ = self.networks  # without networks, raise before images are listed
         address = as_address(images)
-        if suffix in IMAGE_SUFFIXES and (address is not None or path.is_file()):
-            return self.assign_images(read_collection([address or path], boxes=boxes))
         labels: Literal[False] | None = False
         if suffix in TABLE_SUFFIXES and not is_shards(images):
             labels = None  # the table lists the images
+        if suffix in IMAGE_SUFFIXES and (address is not None or path.is_file()):
+            images = [address or path]
         collection = read_collection(images, labels, allow_missing=allow_missing, boxes=boxes)
         for note in collection.notes:
             self.reporter.report(f"{NOTE}{note}")
         rows, skipped = self.assign_images(collection)
+        if not rows:
+            raise none_readable(skipped)
         return rows, {**collection.left_out, **skipped}
 
     def _assign_list(self, images: Any) -> Assigned:
@@ -312,11 +314,7 @@ class Assigner:
                     f"missing or not a file: {len(absent):,} of {n_listed} "
                     f"({first_few(absent, separator='; ')})"
                 )
-        try:
-            rows, skipped = self.assign_images(collection)
-        except NoneReadable as error:
-            rows = []
-            skipped = error.skipped
+        rows, skipped = self.assign_images(collection)
         row_of = {row.path: row for row in rows}
         path_of = dict(zip(names, paths, strict=True))
         listed = [
@@ -449,5 +447,5 @@ class Watch:
         collection = Collection(ready, np.full(len(ready), UNLABELED), (), root=self.root)
         try:
             return self.assigner.assign_images(collection)
-        except DataError as error:  # none can be decoded; later images may be fine
+        except DataError as error:  # embeddings without a direction; later images may be fine
             return [], dict.fromkeys(ready, str(error))

@@ -21,7 +21,7 @@ from shoal.array_cache import read_array, write_array
 from shoal.arrays import digest_names
 from shoal.data.collection import Collection
 from shoal.data.pixels.decoding import NO_HEIC
-from shoal.data.pixels.loading import Pixels, load_pixels
+from shoal.data.pixels.loading import Pixels, load_pixels, none_readable
 from shoal.data.pixels.workers import available_cpus
 from shoal.device import describe_device, seed_everything
 from shoal.discovery.cache import trim_cache
@@ -305,6 +305,8 @@ def decode(collection: Collection, pixel_size: int, reporter: Reporter) -> Pixel
     """Decode images, or read them from the pixel cache, which is kept below its limit."""
     with reporter.progress("decoding images", "images") as progress:
         pixels = load_pixels(collection, pixel_size, progress=progress)
+    if not len(pixels):
+        raise none_readable(pixels.skipped)
     n_heic = list(pixels.skipped.values()).count(NO_HEIC)
     if n_heic:
         files = count(n_heic, "HEIC file")

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from shoal.data.pixels.decoding import decode_file, square
-from shoal.data.pixels.loading import NoneReadable, load_pixels
+from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
 from shoal.errors import ShoalError
 
@@ -176,6 +176,7 @@ def test_an_image_in_memory_that_cannot_be_read_is_skipped(tmp_path, cache):
         [1, "a.png"],
     ],
 )
-def test_what_is_no_image_in_memory_is_refused(items, cache):
-    with pytest.raises(NoneReadable):
-        load_pixels(read_collection(items), SIZE, cache=cache)
+def test_what_is_no_image_in_memory_is_skipped(items, cache):
+    pixels = load_pixels(read_collection(items), SIZE, cache=cache)
+    assert not len(pixels)
+    assert len(pixels.skipped) == len(items)

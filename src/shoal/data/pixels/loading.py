@@ -61,17 +61,6 @@ MAX_WORKERS = 16
 """Default limit of workers; a disk seldom feeds more."""
 
 
-class NoneReadable(DataError):
-    """No image of a collection can be decoded; `skipped` has the reasons by name."""
-
-    def __init__(self, skipped: dict[str, str]) -> None:
-        reasons = [reason for reason, _ in Counter(skipped.values()).most_common(3)]
-        super().__init__(
-            f"none of the {len(skipped):,} images can be decoded: {'; '.join(reasons)}"
-        )
-        self.skipped = skipped
-
-
 @dataclass(frozen=True)
 class Pixels:
     """The decoded images of a collection; `pixels[i]` is a new uint8 array (size, size, 3), and
@@ -146,7 +135,8 @@ def load_pixels(
     Worker processes decode files into a cache, (size, size, 3) bytes each. The next call decodes
     only files whose size, modification time or version in a store has changed. An interrupted call
     keeps what it has decoded. Files that cannot be decoded are listed in `skipped` and tried again
-    next time. In-memory images are resized by threads and not cached.
+    next time; `none_readable` is the error if no image is left. In-memory images are resized by
+    threads and not cached.
 
     Args:
         collection: The images.
@@ -182,6 +172,12 @@ def load_pixels(
     report(len(names), len(names))
     rows = [store.rows.get(name, NO_ROW)[1] for name in names]
     return _assemble(collection, store.open(), rows, failed)
+
+
+def none_readable(skipped: dict[str, str]) -> DataError:
+    """Return the error for a collection of which no image can be decoded."""
+    reasons = [reason for reason, _ in Counter(skipped.values()).most_common(3)]
+    return DataError(f"none of the {len(skipped):,} images can be decoded: {'; '.join(reasons)}")
 
 
 @dataclass(frozen=True)
@@ -372,6 +368,4 @@ def _assemble(
     names = collection.names
     skipped = {names[i]: failed[i] for i in sorted(failed)}
     index = np.array([i for i in range(len(names)) if i not in failed], dtype=np.int64)
-    if not len(index):
-        raise NoneReadable(skipped)
     return Pixels(store, np.array(rows)[index], tuple(names[i] for i in index), index, skipped)
