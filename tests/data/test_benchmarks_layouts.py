@@ -235,15 +235,16 @@ def test_every_image_is_read_with_its_class_and_the_published_draw_is_labeled(
     found = read_benchmark(name, made.root, part=part)
     truth = split.positions[made.class_ids[part]]  # known classes first
     expected = dict(zip(made.names[part], truth.tolist(), strict=True))
-    assert dict(zip(found.truth.names, found.truth.labels.tolist(), strict=True)) == expected
-    assert found.collection.names == found.truth.names == tuple(sorted(expected))
-    assert found.collection.classes == found.truth.classes[: len(split.known)]
-    assert len(found.truth.classes) == found.n_clusters == split.n_classes
+    names = found.collection.names
+    assert names == tuple(sorted(expected))
+    assert dict(zip(names, found.truth.tolist(), strict=True)) == expected
+    assert found.is_known.tolist() == [label < len(split.known) for label in found.truth]
+    assert found.n_clusters == split.n_classes
     drawn = known_novel_split(np.array(made.class_ids[part]), split.known, 0.5, seed=0)
     if part == "test":
         drawn[:] = -1
     labels = dict(zip(made.names[part], drawn.tolist(), strict=True))
-    assert found.collection.labels.tolist() == [labels[image] for image in found.truth.names]
+    assert found.collection.labels.tolist() == [labels[image] for image in names]
 
 
 def test_cifar_pixels_are_red_green_blue_row_by_row(stand_ins: dict[str, StandIn]) -> None:

@@ -21,7 +21,7 @@ def test_the_real_archives_have_the_published_counts(
 ) -> None:
     found = read_benchmark(name, data_dir)
     is_labeled = found.collection.is_labeled
-    is_known = found.truth.is_known
+    is_known = found.is_known
     assert int(is_labeled.sum()) == n_labeled
     assert int((is_known & ~is_labeled).sum()) == n_known_unlabeled
     assert int((~is_known).sum()) == n_novel

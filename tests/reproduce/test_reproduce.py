@@ -58,15 +58,14 @@ def test_the_table_runs_and_every_row_of_ours_has_a_number(run, folder, stand_in
 def scrambling(read, parts=("train", "test")):
     """Return a reader of benchmarks that shuffles the hidden labels of some parts."""
 
-    def scrambled(name, root, *, part="train", seed=0):
-        benchmark = read(name, root, part=part, seed=seed)
+    def scrambled(name, root, *, part="train"):
+        benchmark = read(name, root, part=part)
         if part not in parts:
             return benchmark
-        truth = benchmark.truth
         hidden = benchmark.collection.labels == -1
-        labels = truth.labels.copy()
-        labels[hidden] = np.random.default_rng(6).permutation(labels[hidden])
-        return replace(benchmark, truth=replace(truth, labels=labels))
+        truth = benchmark.truth.copy()
+        truth[hidden] = np.random.default_rng(6).permutation(truth[hidden])
+        return replace(benchmark, truth=truth)
 
     return scrambled
 

@@ -66,8 +66,8 @@ def test_a_training_of_other_images_is_not_taken(run, tmp_path, monkeypatch, sta
     for file in (tmp_path / "cells").glob("*.json"):
         file.unlink()
 
-    def darker(name, root, *, part="train", seed=0):
-        found = stand_in.read(name, root, part=part, seed=seed)
+    def darker(name, root, *, part="train"):
+        found = stand_in.read(name, root, part=part)
         return replace(
             found, collection=replace(found.collection, images=found.collection.images // 2)
         )

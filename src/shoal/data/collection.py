@@ -1,7 +1,6 @@
 """A collection: images under unique names, some of them labeled.
 
-It never holds hidden labels: an unlabeled image has the label -1. Evaluation uses a separate
-`Truth`.
+It never holds hidden labels: an unlabeled image has the label -1.
 """
 
 import hashlib
@@ -215,31 +214,6 @@ def count_labeled(labels: Ints, classes: Sequence[str]) -> str:
     if n_labeled:
         labeled = f"{n_labeled:,} labeled in {count(len(classes), 'category')}"
     return f"{labeled}, {len(labels) - n_labeled:,} unlabeled"
-
-
-@dataclass(frozen=True)
-class Truth:
-    """The true class of every image, for evaluation only; never passed to what selects a model or
-    K."""
-
-    names: tuple[str, ...]
-    labels: Ints
-    """(N,) position in `classes`; none is -1."""
-    classes: tuple[str, ...]
-    """All classes, the known ones first."""
-    n_known: int
-    """The number of known classes."""
-
-    def __post_init__(self) -> None:
-        labels = as_labels(self.labels, len(self.names), name="truth").copy()
-        assert 0 <= labels.min() <= labels.max() < len(self.classes), "a true class per image"
-        labels.setflags(write=False)
-        object.__setattr__(self, "labels", labels)
-
-    @property
-    def is_known(self) -> Bools:
-        """(N,) whether the true class of each image is known."""
-        return self.labels < self.n_known
 
 
 def check_for_discovery(collection: Collection) -> None:

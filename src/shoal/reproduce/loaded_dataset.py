@@ -14,7 +14,7 @@ import torch
 from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.data.benchmarks import Part, read_benchmark
 from shoal.data.benchmarks.benchmark import Benchmark
-from shoal.data.pixels.loading import load_pixels
+from shoal.data.pixels.loading import load_pixels, none_readable
 from shoal.data.splits import hold_out_validation
 from shoal.encoders.embed import CROP_RATIO, ImageRows
 from shoal.methods.registry import get_method
@@ -119,13 +119,15 @@ class LoadedDataset:
         collection = benchmark.collection
         # Stored at the size from which the random crop has exactly the encoder's input size.
         pixels = load_pixels(collection, round(self.input_size / CROP_RATIO))
+        if not len(pixels):
+            raise none_readable(pixels.skipped)
         decoded = pixels.index
         return BenchmarkImages(
             pixels=resident(pixels, self.device),
-            names=tuple(collection.names[row] for row in decoded),
+            names=pixels.names,
             labels=collection.labels[decoded],
-            truth=benchmark.truth.labels[decoded],
-            is_known=benchmark.truth.is_known[decoded],
+            truth=benchmark.truth[decoded],
+            is_known=benchmark.is_known[decoded],
             n_classes=benchmark.n_clusters,
             benchmark=benchmark,
         )

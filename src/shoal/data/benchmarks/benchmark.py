@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.arrays import UNLABELED
+from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.data.benchmarks.official_images import (
     OfficialImages,
     ZipImages,
@@ -14,11 +14,11 @@ from shoal.data.benchmarks.official_images import (
     read_images,
 )
 from shoal.data.benchmarks.published_facts import PARTS, ClassSplit, Part, get_facts, load_split
-from shoal.data.collection import Collection, Truth
+from shoal.data.collection import Collection
 from shoal.data.readers.folders import check_folder
 from shoal.data.splits import known_novel_split
 from shoal.data.storage import Location
-from shoal.errors import DataError, UnknownName
+from shoal.errors import DataError
 from shoal.words import first_few
 
 MAX_LINES = 20
@@ -29,12 +29,10 @@ MAX_LINES = 20
 class Benchmark:
     """One part of a benchmark under a known/novel split."""
 
-    name: str
-    part: Part
     collection: Collection
     """Labels of the sampled images of known classes; -1 for all others and for the test part."""
-    truth: Truth
-    """True labels in the same order, known classes first; for evaluation only."""
+    truth: Ints
+    """(N,) true classes in the same order, known ones first; for evaluation only."""
     split: ClassSplit
 
     @property
@@ -42,16 +40,19 @@ class Benchmark:
         """The true number of classes, for protocols in which it is given."""
         return self.split.n_classes
 
+    @property
+    def is_known(self) -> Bools:
+        """(N,) whether the true class of each image is a known one."""
+        return self.truth < len(self.split.known)
 
-def read_benchmark(name: str, root: Location, *, part: Part = "train", seed: int = 0) -> Benchmark:
+
+def read_benchmark(name: str, root: Location, *, part: Part = "train") -> Benchmark:
     """Read a benchmark from one of its layouts under `root`.
 
-    With seed 0 and the official order of images, the labeled images are exactly those of the
-    published split. Counts that differ from the published ones become notes of the collection;
+    In the official order of images, the labeled images are exactly those of the published split.
+    Counts that differ from the published ones become notes of the collection;
     missing images are an error.
     """
-    if part not in PARTS:
-        raise UnknownName("part", part, PARTS)
     folder = check_folder(root)
     split = load_split(name)
     layout, home, missing = find_layout(name, folder, part)
@@ -64,19 +65,19 @@ def read_benchmark(name: str, root: Location, *, part: Part = "train", seed: int
             f"missing ({layout.words}): {first_few(missing)}; `shoal datasets verify {name} "
             f"{folder}` lists them all, and where to get them"
         )
-    return build(name, official, split, part, seed)
+    return build(name, official, split, part)
 
 
-def build(
-    name: str, official: OfficialImages, split: ClassSplit, part: Part, seed: int
-) -> Benchmark:
+def build(name: str, official: OfficialImages, split: ClassSplit, part: Part) -> Benchmark:
     """Sample the labeled images in official order, then sort by name, as collections are."""
     facts = get_facts(name)
     n_known = len(split.known)
     true_labels = split.positions[np.asarray(official.class_ids)]  # (N,) known classes first
     labels = np.full(len(true_labels), UNLABELED, dtype=np.int64)
     if part == "train":
-        labels = known_novel_split(true_labels, range(n_known), split.labeled_share, seed=seed)
+        labels = known_novel_split(
+            true_labels, range(n_known), split.labeled_share, seed=split.seed
+        )
     n_images = len(official.names)
     order = np.array(sorted(range(n_images), key=official.names.__getitem__), dtype=np.int64)
     names = tuple(official.names[i] for i in order)
@@ -92,18 +93,17 @@ def build(
             f"{n_images:,} images, but the published {part} part has {published:,}: results cannot "
             "be compared",
         )
-    classes = tuple(official.classes[i] for i in (*split.known, *split.novel))
+    classes = tuple(official.classes[i] for i in split.known)
     collection = Collection(
         names,
         labels[order],
-        classes[:n_known],
+        classes,
         root=official.root,
         images=images,
         layout=f"{facts.title}, {part} part: {official.layout}",
         notes=notes,
     )
-    truth = Truth(names, true_labels[order], classes, n_known)
-    return Benchmark(name, part, collection, truth, split)
+    return Benchmark(collection, true_labels[order], split)
 
 
 @dataclass
@@ -183,7 +183,7 @@ def _verify_part(name: str, root: Path, part: Part) -> PartReport:
     report.counts["classes"] = len(np.unique(official.class_ids))
     published = {"images": facts.n_images_of(part), "classes": facts.n_classes}
     if part == "train" and np.isin(split.known, official.class_ids).all():
-        collection = build(name, official, split, part, split.seed).collection
+        collection = build(name, official, split, part).collection
         report.counts["labeled"] = collection.n_labeled
         report.counts["unlabeled"] = len(collection) - collection.n_labeled
         published |= {"labeled": facts.n_labeled, "unlabeled": facts.n_unlabeled}
