@@ -7,6 +7,7 @@ from shoal.review.actions import STATUSES
 from shoal.review.decisions import COUNTED_BY
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import MIXED_FROM, UNCERTAIN_BELOW, Run, column
+from shoal.settings import Plain
 from shoal.words import (
     AVERAGE_LINKAGE,
     count,
@@ -94,19 +95,21 @@ def _training(run: ReviewedRun) -> str:
         text.append(f"Training was stopped after {stopped['epochs']} of {stopped['of']} epochs.")
     if run.has("choice.json"):
         choice = run.json("choice")
-        labels = count(int(choice["n_images"]), "label")
-        accuracy = choice["accuracy"]
-        trained = "training collapsed"
-        if accuracy["trained"] is not None:
-            test = "significant" if choice["is_significant"] else "not significant"
-            trained = f"{percent(accuracy['trained'])} trained ({test})"
-        accuracies = f"{percent(accuracy['frozen'])} frozen, {trained}"
-        text.append(
-            f"Held-out accuracy on {labels}: {accuracies}. The {choice['result']} result is used."
-        )
+        text.append(f"{describe_choice(choice)} The {choice['result']} result is used.")
     elif stopped and not run.has("model.json"):
         text.append("The frozen result is used.")
     return " ".join(text)
+
+
+def describe_choice(choice: Plain) -> str:
+    """Return the held-out accuracies of both results, from the content of choice.json."""
+    labels = count(int(choice["n_images"]), "label")
+    accuracy = choice["accuracy"]
+    trained = "training collapsed"
+    if accuracy["trained"] is not None:
+        test = "significant" if choice["is_significant"] else "not significant"
+        trained = f"{percent(accuracy['trained'])} trained ({test})"
+    return f"Held-out accuracy on {labels}: {percent(accuracy['frozen'])} frozen, {trained}."
 
 
 def describe_n_clusters(run: ReviewedRun) -> str:

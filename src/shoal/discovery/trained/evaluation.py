@@ -37,10 +37,11 @@ from shoal.discovery.reporter import NOTE, Reporter
 from shoal.errors import TooFewDistinct
 from shoal.methods.method import Discovery
 from shoal.methods.registry import get_method
+from shoal.report.summary import describe_choice
 from shoal.runs import reading
 from shoal.settings import Plain
 from shoal.training.validation import is_collapsed
-from shoal.words import count, first_few, percent
+from shoal.words import count, first_few
 
 MAX_NAMED = 5
 """Maximum number of categories that a message names."""
@@ -174,15 +175,7 @@ class Choice:
 
     def in_words(self) -> str:
         """Return both accuracies, the number of labels, and the result that is used."""
-        labels = count(len(self.frozen.is_correct), "label")
-        if self.trained is None:
-            return f"Training collapsed. Keeping the frozen result ({labels} held out)."
-        accuracies = f"{percent(self.frozen.share)} frozen, {percent(self.trained.share)} trained"
-        test = "significant" if self.is_significant else "not significant"
-        return (
-            f"Held-out accuracy on {labels}: {accuracies} ({test}). "
-            f"Keeping the {self.result} result."
-        )
+        return f"{describe_choice(self.to_dict())} Keeping the {self.result} result."
 
     def to_dict(self) -> Plain:
         trained = self.trained
