@@ -4,8 +4,8 @@ Imports no torch.
 """
 
 from shoal.runs.lock import LOCK, check_not_locked, locked, locked_file
-from shoal.runs.run import COMPARED, PARTS, RESULTS, Run, environment
-from shoal.runs.run_files import THUMBNAILS, damaged, read_arrays, read_vectors, reading
+from shoal.runs.run import COMPARED, PARTS, RESULTS, THUMBNAILS, Run, environment
+from shoal.runs.run_files import damaged, read_arrays, read_vectors, reading
 from shoal.runs.tables import (
     DECIMALS,
     MIXED_FROM,

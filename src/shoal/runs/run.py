@@ -55,15 +55,12 @@ from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, make_folder, open_no_follow, write_text, writing
 from shoal.runs.lock import LOCK, check_not_locked
 from shoal.runs.run_files import (
-    THUMBNAILS,
     damaged,
     read_array,
     read_object,
     read_objects,
-    read_thumbnails,
     read_vectors,
     reading,
-    write_thumbnails,
 )
 from shoal.runs.tables import (
     TABLE,
@@ -77,6 +74,11 @@ from shoal.runs.tables import (
 )
 from shoal.settings import Plain, Settings, dump_settings, load_settings, read_yaml
 from shoal.words import shown
+
+THUMBNAILS = "thumbnails.bin"
+
+NUMBER = np.dtype("<u8")
+"""The numbers in it: the ends of the thumbnails, and how many ends there are."""
 
 SNAPSHOTS = "best-*.safetensors"
 """The best weights so far, during training."""
@@ -265,7 +267,16 @@ class Run:
         return read_vectors(self.path / "embeddings.npy", len(ids))
 
     def thumbnails(self, rows: Iterable[int]) -> Iterator[bytes]:
-        return read_thumbnails(self.path, rows)
+        """Yield the thumbnails of some rows; the file is mapped into memory."""
+        file = self.path / THUMBNAILS
+        with reading(file):
+            content = np.memmap(file, mode="r")
+            table = content[-NUMBER.itemsize :].tobytes()
+            n_ends = int.from_bytes(table, "little")
+            start = len(content) - (n_ends + 1) * NUMBER.itemsize
+            ends = np.frombuffer(content, NUMBER, n_ends, start)
+            for row in rows:
+                yield content[ends[row] : ends[row + 1]].tobytes()
 
     @classmethod
     def create(cls, path: Path | str, *, force: bool = False) -> Self:
@@ -423,7 +434,12 @@ class Run:
 
     def write_thumbnails(self, images: Iterable[bytes]) -> None:
         """Write thumbnails.bin: a small WebP per row, in row order."""
-        write_thumbnails(self.path, images)
+        ends = [0]
+        with atomic_file(self.path / THUMBNAILS) as file:
+            for image in images:
+                file.write(image)
+                ends.append(ends[-1] + len(image))
+            file.write(np.array([*ends, len(ends)], NUMBER).tobytes())
 
 
 def _now() -> str:

@@ -5,7 +5,7 @@ People edit them and disks damage them, so every error names the file, the line 
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,11 @@ from numpy.typing import NDArray
 
 from shoal.arrays import DAMAGED, archive_arrays, each_row, name_rows
 from shoal.errors import DataError
-from shoal.files import atomic_file
 from shoal.settings import Plain, show
 from shoal.words import one_line
 
 CAUSES = (*DAMAGED, LookupError, TypeError, RecursionError)
 """What the readers of these formats raise for damaged files."""
-
-
-THUMBNAILS = "thumbnails.bin"
-
-NUMBER = np.dtype("<u8")
 
 
 @contextmanager
@@ -104,26 +98,3 @@ def read_vectors(file: Path, n_rows: int) -> NDArray[Any]:
 def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
     with reading(file), np.load(file, allow_pickle=False) as archive:
         return archive_arrays(archive)
-
-
-def write_thumbnails(folder: Path, images: Iterable[bytes]) -> None:
-    """Write a small WebP per row, in row order."""
-    ends = [0]
-    with atomic_file(folder / THUMBNAILS) as file:
-        for image in images:
-            file.write(image)
-            ends.append(ends[-1] + len(image))
-        file.write(np.array([*ends, len(ends)], NUMBER).tobytes())
-
-
-def read_thumbnails(folder: Path, rows: Iterable[int]) -> Iterator[bytes]:
-    """Yield the thumbnails of some rows; the file is mapped into memory."""
-    file = folder / THUMBNAILS
-    with reading(file):
-        content = np.memmap(file, mode="r")
-        table = content[-NUMBER.itemsize :].tobytes()
-        n_ends = int.from_bytes(table, "little")
-        start = len(content) - (n_ends + 1) * NUMBER.itemsize
-        ends = np.frombuffer(content, NUMBER, n_ends, start)
-        for row in rows:
-            yield content[ends[row] : ends[row + 1]].tobytes()
