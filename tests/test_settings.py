@@ -11,7 +11,6 @@ from shoal.settings import (
     NonNegative,
     Positive,
     Temperature,
-    check_ranges,
     differences,
     dump_settings,
     from_dict,
@@ -115,9 +114,6 @@ class Numbers:
     share: Fraction = 1.0
     temperature: Temperature = 10.0
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
-
 
 @pytest.mark.parametrize(
     ("name", "bad"),
@@ -132,4 +128,4 @@ class Numbers:
 )
 def test_a_number_out_of_its_range_is_refused_by_name(name: str, bad: float) -> None:
     with pytest.raises(UsageError, match=f"{name}: found {bad}"):
-        Numbers(**{name: bad})
+        from_dict(Numbers, {name: bad})

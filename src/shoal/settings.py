@@ -75,7 +75,8 @@ def _plain(value: object) -> object:
 
 
 def from_dict(cls: type[Settings], plain: object, *, where: str = "settings") -> Settings:
-    """Return settings of class `cls` from a mapping; refuse unknown keys and wrong types."""
+    """Return settings of class `cls` from a mapping; refuse unknown keys, wrong types and values
+    out of range."""
     if not isinstance(plain, Mapping):
         raise UsageError(
             f"{where}: found {show(plain)}, expected keys and values of {cls.__name__}"
@@ -90,9 +91,11 @@ def from_dict(cls: type[Settings], plain: object, *, where: str = "settings") ->
         name, hint = accepted[key]
         values[name] = convert(hint, value, f"{where}: {key}")
     try:
-        return cls(**values)
+        settings = cls(**values)
+        _check_ranges(settings)
     except (UsageError, TypeError) as error:  # a check in __post_init__, or a field is missing
         raise UsageError(f"{where}: {error}") from error
+    return settings
 
 
 def _accepted(cls: type, plain: Mapping[str, Any]) -> dict[str, tuple[str, object]]:
@@ -186,7 +189,7 @@ BelowOne = Annotated[float, Range("a number in [0, 1)", lambda value: 0 <= value
 Temperature = Annotated[float, Range("a number in (0, 10], say 0.1", lambda value: 0 < value <= 10)]
 
 
-def check_ranges(settings: object) -> None:
+def _check_ranges(settings: object) -> None:
     for name, hint in get_type_hints(type(settings), include_extras=True).items():
         for valid in getattr(hint, "__metadata__", ()):
             value = getattr(settings, name)

@@ -4,6 +4,7 @@ from torch import nn
 
 from shoal.encoders.vision import Head, HeadSettings
 from shoal.errors import UsageError
+from shoal.settings import from_dict
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_the_output_is_a_weight_normed_layer_over_a_normed_bottleneck(bottleneck
 @pytest.mark.parametrize("field", ["width", "dim", "bottleneck"])
 def test_a_layer_without_width_is_refused(field):
     with pytest.raises(UsageError):
-        HeadSettings(**{field: 0})
+        from_dict(HeadSettings, {field: 0})
 
 
 @pytest.mark.parametrize("kind", ["paper", "bottleneck"])

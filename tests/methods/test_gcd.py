@@ -18,6 +18,7 @@ from shoal.errors import UsageError
 from shoal.methods.gcd import METHOD, Gcd, GcdSettings
 from shoal.methods.method import Representation
 from shoal.methods.registry import get_method
+from shoal.settings import from_dict
 from shoal.training.model import TaskShape
 from shoal.training.train_settings import TrainSettings
 from slow_steps import contrast, supervise
@@ -76,7 +77,7 @@ def test_fewer_clusters_than_known_classes_are_refused(task):
     with pytest.raises(UsageError, match="n_clusters"):
         METHOD.cluster(learned, task.labels, SETTINGS, 2)
     with pytest.raises(UsageError, match="n_init"):
-        GcdSettings(n_init=0)
+        from_dict(GcdSettings, {"n_init": 0})
 
 
 def test_the_number_of_clusters_is_searched_on_the_encoders_features_as_they_came(

@@ -4,6 +4,7 @@ from torch.nn import functional as F
 
 from shoal.errors import UsageError
 from shoal.methods.cms import LossSettings
+from shoal.settings import from_dict
 from shoal.training.losses import contrastive_loss, supervised_loss
 from slow_steps import contrast, supervise
 
@@ -84,4 +85,4 @@ def test_very_small_temperatures_give_finite_losses(views):
 )
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(UsageError, match=next(iter(bad))):
-        LossSettings(**bad)
+        from_dict(LossSettings, bad)

@@ -6,6 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shoal.encoders.embed import to_device
 from shoal.errors import Diverged, UsageError
+from shoal.settings import from_dict
 from shoal.training.train_settings import TrainSettings
 from shoal.training.trainer import Trainer, clip_gradients
 
@@ -77,7 +78,7 @@ def test_the_learning_rate_follows_a_cosine():
 )
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(UsageError, match=next(iter(bad))):
-        TrainSettings(**bad)
+        from_dict(TrainSettings, bad)
 
 
 @pytest.mark.parametrize(("limit", "left"), [(6.5, 6.5), (26.0, 13.0)])

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from shoal.errors import UsageError
+from shoal.settings import from_dict
 from shoal.training.views import ViewSettings, jitter, make_views, sample_view_parameters
 
 PLAIN = ViewSettings(flip=0, jitter=0)
@@ -98,4 +99,4 @@ def test_gray_stays_gray_and_colors_stay_in_range():
 @pytest.mark.parametrize("bad", [{"flip": 1.2}, {"jitter": 1.0}, {"jitter": -0.1}])
 def test_invalid_view_settings_are_refused(bad):
     with pytest.raises(UsageError, match=next(iter(bad))):
-        ViewSettings(**bad)
+        from_dict(ViewSettings, bad)

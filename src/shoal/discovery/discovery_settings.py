@@ -31,7 +31,6 @@ from shoal.settings import (
     BelowOne,
     Plain,
     Range,
-    check_ranges,
     from_dict,
     read_yaml,
     to_dict,
@@ -95,7 +94,6 @@ class DiscoverySettings:
     The seed, must-links and linkages in it are always those of the fields above."""
 
     def __post_init__(self) -> None:
-        check_ranges(self)
         check_seed(self.seed)
         get_method(self.method)
         chosen = self.method_settings or load_recipe(self.recipe, self.method)

@@ -21,7 +21,7 @@ from shoal.encoders.convolution import FoldedConv
 from shoal.encoders.engines import TORCH, OpenVINOTrunk, choose_engine, compile_trunk, wanted_engine
 from shoal.encoders.weights import digest_weights
 from shoal.errors import UsageError
-from shoal.settings import Count, check_ranges
+from shoal.settings import Count
 
 MIN_SIZE = 8
 
@@ -48,9 +48,6 @@ class HeadSettings:
     """Dimension of the embedding."""
     bottleneck: Count = 256
     """Rank of the embeddings of the bottleneck head, if `dim` is not smaller."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 class Head(nn.Module):

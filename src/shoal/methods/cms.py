@@ -72,7 +72,6 @@ class CmsSettings(TrainedSettings):
     must be null."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         shift = self.inference.shift
         is_nearest = (shift.kernel, shift.retrieval) == ("knn", "nearest")
         if self.bank == "views" and (not is_nearest or self.training.views.pool is not None):

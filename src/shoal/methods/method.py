@@ -26,7 +26,7 @@ from shoal.clustering.sums import BLOCK_ROWS
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import ImageRows, embed
 from shoal.files import cache_folder, scratch_array, writing
-from shoal.settings import Plain, check_ranges
+from shoal.settings import Plain
 from shoal.training.loop import Trained, train
 from shoal.training.model import Model, TaskShape, shape_of
 from shoal.training.task import Task
@@ -203,9 +203,6 @@ class MethodSettings:
     inference: InferenceSettings = field(default_factory=InferenceSettings)
     """Clustering of frozen features, and of the embeddings of a method with mean shifts; its `rule`
     estimates K for every method."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     def with_seed(self, seed: int) -> Self:
         """Return these settings with another seed; unchanged if nothing is trained."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import UNLABELED
-from shoal.settings import Fraction, Temperature, check_ranges
+from shoal.settings import Fraction, Temperature
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +28,6 @@ class ContrastSettings:
     """τ_s of the supervised loss."""
     supervised_weight: Fraction = 0.35
     """λ: the weight of the supervised loss; the other loss has 1 - λ."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 def contrastive_loss(views: Tensor, temperature: float, *, with_positive: bool = True) -> Tensor:

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from shoal.settings import BelowOne, Count, Fraction, NonNegativeInt, Positive, Range, check_ranges
+from shoal.settings import BelowOne, Count, Fraction, NonNegativeInt, Positive, Range
 from shoal.training.views import ViewSettings
 
 
@@ -35,9 +35,6 @@ class TrainSettings:
     largely chance once it has stopped rising."""
     views: ViewSettings = field(default_factory=ViewSettings)
     seed: NonNegativeInt = 0
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     def lr_at(self, epoch: int) -> float:
         """Return the learning rate of an epoch, counted from 0."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from shoal.encoders.embed import crop_size, resize, to_float
 from shoal.encoders.vision import Encoder
-from shoal.settings import BelowOne, Fraction, Range, check_ranges
+from shoal.settings import BelowOne, Fraction, Range
 
 N_PARAMETERS = 7
 """Uniform random numbers that determine a view: top, left, flip, brightness, contrast, saturation,
@@ -41,9 +41,6 @@ class ViewSettings:
     ] = None
     """Number of views of each image that are computed once and sampled in every step, so that the
     frozen trunk runs only on these; None, as in the CMS paper: new views in every step."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 def sample_view_parameters(n_views: int, generator: torch.Generator) -> Tensor:
