@@ -239,7 +239,7 @@ def test_every_image_is_read_with_its_class_and_the_published_draw_is_labeled(
     assert names == tuple(sorted(expected))
     assert dict(zip(names, found.truth.tolist(), strict=True)) == expected
     assert found.is_known.tolist() == [label < len(split.known) for label in found.truth]
-    assert found.n_clusters == split.n_classes
+    assert found.split is split
     drawn = known_novel_split(np.array(made.class_ids[part]), split.known, 0.5, seed=0)
     if part == "test":
         drawn[:] = -1

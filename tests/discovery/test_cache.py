@@ -1,6 +1,7 @@
 """The size limit of the cache."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -34,22 +35,22 @@ def test_the_least_recently_used_folders_are_deleted_until_the_rest_fits(
 ) -> None:
     """Of three folders with 400 bytes each, the oldest is deleted. An even older one with 100 bytes
     fits and stays."""
-    now = 100 * DAY
+    now = time.time()
     own = fill(cache, store_folder(cache, tmp_path, 16).name, 400, 0)
     newer = fill(cache, "newer", 400, now - 2 * DAY)
     older = fill(cache, "older", 400, now - 3 * DAY)
     small = fill(cache, "small", 100, now - 4 * DAY)
-    assert [store.folder for store in trim_cache(tmp_path, 16, now=now)] == [older]
+    assert [store.folder for store in trim_cache(tmp_path, 16)] == [older]
     assert [folder.exists() for folder in (own, newer, older, small)] == [True, True, False, True]
     assert list_stores()[0].folder == own  # most recently used
 
 
 def test_folders_in_use_are_not_deleted(cache: Path, tmp_path: Path) -> None:
     """Neither the folder of this run nor one that another run used within a day is deleted."""
-    now = 100 * DAY
+    now = time.time()
     own = fill(cache, store_folder(cache, tmp_path, 16).name, 5000, 0)
     other = fill(cache, "other", 5000, now - RECENT_S / 2)
-    assert trim_cache(tmp_path, 16, now=now) == []
+    assert trim_cache(tmp_path, 16) == []
     assert own.exists()
     assert other.exists()
 

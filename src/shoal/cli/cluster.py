@@ -62,7 +62,6 @@ def cluster(
     An npz file has X (N, D) and optionally y (labels) and paths. Unlabeled rows have the label -1,
     NaN, 'unlabeled', 'unknown' or an empty one.
     """
-    from shoal.clustering.inference import check_task
     from shoal.data.readers import label_embeddings, read_embeddings
     from shoal.discovery.cluster_embeddings import cluster_embeddings
     from shoal.report.summary import doubt_estimate, summarize_run
@@ -79,7 +78,6 @@ def cluster(
         )
     log(points.describe())
     settings = _settings(n_clusters, n_neighbors, alpha, rule, protocol)
-    check_task(points.labels, settings.n_clusters, settings.inference)
     run = cluster_embeddings(
         points,
         out or Path("runs") / embeddings.stem,

@@ -140,14 +140,10 @@ class Collection:
     def n_labeled(self) -> int:
         return int(self.is_labeled.sum())
 
-    @property
-    def n_classes(self) -> int:
-        return len(self.classes)
-
     @cached_property
     def class_sizes(self) -> Ints:
         """(C,) number of labeled images of each known class."""
-        return np.bincount(self.labels[self.is_labeled], minlength=self.n_classes)
+        return np.bincount(self.labels[self.is_labeled], minlength=len(self.classes))
 
     @property
     def where(self) -> str:

@@ -52,11 +52,11 @@ def remove_stores(stores: Iterable[Store]) -> None:
         shutil.rmtree(store.folder, ignore_errors=True)
 
 
-def trim_cache(root: Path | str, size: int, *, now: float | None = None) -> list[Store]:
+def trim_cache(root: Path | str, size: int) -> list[Store]:
     """Mark the decoded images of `root` as used, and delete the least recently used folders above
     the limit of the cache; return the deleted ones."""
     used = store_folder(cache_folder(), root, size)
-    now = now or time.time()
+    now = time.time()
     with contextlib.suppress(OSError):  # not writable, so nothing was decoded into it
         os.utime(used, (now, now))
     n_bytes = 0

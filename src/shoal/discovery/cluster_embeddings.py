@@ -55,10 +55,10 @@ def cluster_embeddings(
 ) -> Run:
     """Cluster embeddings by Algorithm 1, write the run folder `out`, and return the run."""
     torch_device = choose_device(device)
-    check_not_locked(out)
-    points = unit_points(embeddings.x, device=torch_device)
     labels = embeddings.labels
     check_task(labels, settings.n_clusters, settings.inference)
+    check_not_locked(out)
+    points = unit_points(embeddings.x, device=torch_device)
     known = labels[labels >= 0]
     shift = settings.inference.shift
     with locked(out):

@@ -106,7 +106,12 @@ def name_categories(
     labels = images.labels
     n_known = len(images.classes)
     categories, n_novel = number_clusters(discovery.clusters, labels, n_known, discovery.embeddings)
-    points, neighbors = _neighbors(discovery, n_neighbors)
+    points = torch.from_numpy(np.ascontiguousarray(discovery.embeddings))
+    found = discovery.neighbors
+    if found is None:
+        neighbors = other_neighbors(points, n_neighbors)
+    else:
+        neighbors = found.each(Tensor.cpu)
     names = category_names(images.classes, n_novel)
     naming = Naming(
         categories=categories, names=names, ids=list(range(len(names))), cannot_links={}
@@ -161,15 +166,6 @@ def _calibrate(
         n_known=n_known,
         held_out=held_out,
     )
-
-
-def _neighbors(discovery: Discovery, n_neighbors: int) -> tuple[Tensor, Neighbors]:
-    """Return the embeddings as a tensor, and the neighbors of each row."""
-    points = torch.from_numpy(np.ascontiguousarray(discovery.embeddings))
-    found = discovery.neighbors
-    if found is None:
-        return points, other_neighbors(points, n_neighbors)
-    return points, Neighbors(found.indices.cpu(), found.similarities.cpu())
 
 
 def write_categories(run: Run, named: Result, shift: ShiftSettings) -> None:

@@ -341,7 +341,9 @@ def _embed(job: Job, pixels: Pixels, encoder: Encoder) -> EmbeddedImages:
         )
     _record_inputs(run, pixels, encoder)
     trunk_outputs = TrunkOutputs(pixels=pixels, device=job.device)
-    key = _embeddings_key(run, encoder)
+    # Everything that the bits of the frozen embeddings depend on.
+    recorded = {name: run.provenance[name] for name in ("made_from", "platform", "packages")}
+    key = f"{recorded} {encoder} {describe_device(encoder.device)} {world_size()} processes"
     cached = None if run.has("frozen.npy") else read_array("embeddings", key)
     if cached is not None:
         job.reporter.detail("embeddings of these images are in the cache")
@@ -379,12 +381,6 @@ def _record_inputs(run: Run, pixels: Pixels, encoder: Encoder) -> None:
             f"{run.path}: cannot be resumed, because {' and '.join(changed)} changed after the run "
             "was started; restore what it was started with, or give --force to start over"
         )
-
-
-def _embeddings_key(run: Run, encoder: Encoder) -> str:
-    """Return a cache key with everything that the bits of the frozen embeddings depend on."""
-    recorded = {name: run.provenance[name] for name in ("made_from", "platform", "packages")}
-    return f"{recorded} {encoder} {describe_device(encoder.device)} {world_size()} processes"
 
 
 def _embed_frozen(

@@ -128,7 +128,7 @@ class LoadedDataset:
             labels=collection.labels[decoded],
             truth=benchmark.truth[decoded],
             is_known=benchmark.is_known[decoded],
-            n_classes=benchmark.n_clusters,
+            n_classes=benchmark.split.n_classes,
             benchmark=benchmark,
         )
 

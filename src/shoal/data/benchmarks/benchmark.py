@@ -36,11 +36,6 @@ class Benchmark:
     split: ClassSplit
 
     @property
-    def n_clusters(self) -> int:
-        """The true number of classes, for protocols in which it is given."""
-        return self.split.n_classes
-
-    @property
     def is_known(self) -> Bools:
         """(N,) whether the true class of each image is a known one."""
         return self.truth < len(self.split.known)
