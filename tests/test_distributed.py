@@ -18,10 +18,10 @@ with d.processes(torch.device("cpu")):
     rows = torch.arange(14.0).reshape(7, 2)
     mine = rows[d.shard(7)]
     gathered = d.gather_rows(mine)
-    mean = d.mean_over_processes(torch.tensor([float(d.rank())]))
+    total = d.sum_over_processes(torch.tensor([float(d.rank())]))
     d.barrier()
     same = torch.equal(gathered, rows)
-    print(d.rank(), d.world_size(), d.is_main(), len(mine), same, mean.item())
+    print(d.rank(), d.world_size(), d.is_main(), len(mine), same, total.item())
 print(d.is_started())
 """
 
@@ -29,8 +29,8 @@ print(d.is_started())
 @pytest.mark.slow
 def test_two_processes_share_rows_and_gather_all_of_them() -> None:
     first, second = finish_processes(start_processes(SCRIPT))
-    assert first.split("\n")[:2] == ["0 2 True 4 True 0.5", "False"]
-    assert second.split("\n")[:2] == ["1 2 False 3 True 0.5", "False"]
+    assert first.split("\n")[:2] == ["0 2 True 4 True 1.0", "False"]
+    assert second.split("\n")[:2] == ["1 2 False 3 True 1.0", "False"]
 
 
 TAKING = """
@@ -75,7 +75,7 @@ def test_alone_every_call_is_a_no_op() -> None:
             distributed.take_rows(lambda own: rows[own], 5, torch.tensor([3, 0, 3])),
             rows[[3, 0, 3]],
         )
-        assert distributed.mean_over_processes(rows) is rows
+        assert distributed.sum_over_processes(rows) is rows
         distributed.barrier()
 
 
@@ -106,7 +106,7 @@ with d.processes(torch.device("cuda")):
         same.append(torch.equal(taken, each[wanted]))
     d.barrier()
     flag = d.broadcast(True, torch.device("cuda"))
-    print(all(same), d.mean_over_processes(rows).sum().item(), flag)
+    print(all(same), d.sum_over_processes(rows).sum().item(), flag)
 dist.destroy_process_group()
 """
 

@@ -203,11 +203,11 @@ def _exchange(rows: Tensor, to_each: list[int], from_each: list[int]) -> Tensor:
     return received
 
 
-def mean_over_processes(value: Tensor) -> Tensor:
-    """Return the mean of a tensor over all processes, in every process."""
+def sum_over_processes(value: Tensor) -> Tensor:
+    """Return the sum of a tensor over all processes, in every process."""
     if not is_started():
         return value
     total = value.clone()
     with _explained():
         dist.all_reduce(total)
-    return total / world_size()
+    return total

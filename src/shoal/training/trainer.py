@@ -19,7 +19,7 @@ from torch import Tensor
 
 from shoal.arrays import Ints
 from shoal.clustering.n_clusters import DEFAULT_RULE
-from shoal.distributed import gather_rows, is_started, mean_over_processes, shard, world_size
+from shoal.distributed import gather_rows, is_started, shard, sum_over_processes
 from shoal.encoders.embed import autocast
 from shoal.errors import Diverged
 from shoal.progress import Progress
@@ -312,9 +312,9 @@ class Trainer:
 
 def add_over_processes(gradients: list[Tensor]) -> None:
     """Sum gradients over all processes in place, with one collective call."""
-    if world_size() == 1:
+    if not is_started():
         return
-    flat = mean_over_processes(torch.cat([g.flatten() for g in gradients])) * world_size()
+    flat = sum_over_processes(torch.cat([g.flatten() for g in gradients]))
     sums = torch.split(flat, [g.numel() for g in gradients])
     for gradient, total in zip(gradients, sums, strict=True):
         gradient.copy_(total.view_as(gradient))
