@@ -293,14 +293,6 @@ def read_bytes(address: str, start: int | None = None, n_bytes: int | None = Non
     return with_retries(request)
 
 
-def open_remote(address: Address) -> io.BufferedReader:
-    """Open a remote file for random access, with a small buffer."""
-    n_bytes = file_info(address).get("size")
-    if n_bytes is None:
-        raise DataError(f"{address}: the server does not report the size of the file; download it")
-    return io.BufferedReader(_Ranges(str(address), int(n_bytes)), BUFFER_BYTES)
-
-
 def list_remote(folder: Address) -> Iterator[tuple[str, str]]:
     """Yield every file under an address at any depth: its name below it, and its state."""
     store = file_system(folder.scheme)
@@ -375,10 +367,14 @@ def read_stored(path: str) -> bytes:
 
 
 def open_file(file: str) -> BinaryIO:
+    """Open a local or remote file for random access; a remote one with a small buffer."""
     address = as_address(file)
-    if address is not None:
-        return open_remote(address)
-    return Path(file).open("rb")
+    if address is None:
+        return Path(file).open("rb")
+    n_bytes = file_info(address).get("size")
+    if n_bytes is None:
+        raise DataError(f"{address}: the server does not report the size of the file; download it")
+    return io.BufferedReader(_Ranges(str(address), int(n_bytes)), BUFFER_BYTES)
 
 
 def open_parquet(file: str) -> "ParquetFile":
