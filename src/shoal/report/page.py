@@ -138,7 +138,16 @@ def cards(run: ReviewedRun) -> list[Card]:
     """Return a card per category, largest first, and one for images without a category."""
     ordered = sorted(run.categories, key=lambda c: (-c.size, c.category))[:MAX_CARDS]
     if NO_CATEGORY in run.members:
-        ordered.append(_no_category(run))
+        rows = run.members[NO_CATEGORY]
+        no_category = Category(
+            category_id=NO_CATEGORY,
+            category="no category",
+            is_novel=True,
+            size=len(rows),
+            n_labeled=int(run.is_labeled[rows].sum()),
+            confidence=float(np.asarray(run.column("confidence"))[rows].mean()),
+        )
+        ordered.append(no_category)
     first = {
         category.category: int(run.members[category.category_id][0])
         for category in run.categories
@@ -146,9 +155,9 @@ def cards(run: ReviewedRun) -> list[Card]:
     }
     made = []
     for category in ordered:
-        rows = run.members.get(category.category_id, np.zeros(0, np.int64)).tolist()
+        images = run.members.get(category.category_id, np.zeros(0, np.int64)).tolist()
         nearest = first.get(category.nearest_known)
-        made.append(Card(category, rows[:STRIP], rows[STRIP:][::-1][:STRIP], nearest))
+        made.append(Card(category, images[:STRIP], images[STRIP:][::-1][:STRIP], nearest))
     return made
 
 
@@ -163,18 +172,6 @@ def priority(cards: list[Card]) -> list[int]:
 def _in_turn(lists: Iterable[list[int]]) -> list[int]:
     """Return the first number of each list, then the second ones, and so on."""
     return [row for row in chain(*zip_longest(*lists)) if row is not None]
-
-
-def _no_category(run: ReviewedRun) -> Category:
-    rows = run.members[NO_CATEGORY]
-    return Category(
-        category_id=NO_CATEGORY,
-        category="no category",
-        is_novel=True,
-        size=len(rows),
-        n_labeled=int(run.is_labeled[rows].sum()),
-        confidence=float(np.asarray(run.column("confidence"))[rows].mean()),
-    )
 
 
 def render_report(run: Run) -> str:

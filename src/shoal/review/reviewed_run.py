@@ -17,7 +17,7 @@ from shoal.review.actions import CONFIRMED, MOVED, STATUSES, Action
 from shoal.review.log import FILE
 from shoal.review.parts import proposed_split
 from shoal.review.review import OtherResult, Review
-from shoal.review.state import Record, State, by_category
+from shoal.review.state import Record, State, by_category, typical_first
 from shoal.runs import (
     MIXED_FROM,
     NO_CATEGORY,
@@ -111,10 +111,9 @@ class ReviewedRun(Run):
 
     @cached_property
     def members(self) -> dict[int, Ints]:
-        """The rows of each category, most typical first: by outlier score, confidence, row."""
-        outlier = np.nan_to_num(np.array(self.column("outlier_score"), dtype=np.float64))
-        confidence = np.nan_to_num(np.array(self.column("confidence"), dtype=np.float64))
-        return by_category(self.category_ids, np.lexsort((-confidence, outlier)))
+        """The rows of each category, most typical first."""
+        ordered = typical_first(self.column("outlier_score"), self.column("confidence"))
+        return by_category(self.category_ids, ordered)
 
     def vectors(self, name: str) -> Floats:
         """Map `<name>.npy`, (N, D), into memory; refuse a damaged one."""

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from shoal.arrays import Bools, Floats, Ints
+from shoal.arrays import Bools, Ints
 from shoal.errors import UsageError
 from shoal.review.actions import Action, composed
 from shoal.runs import (
@@ -68,6 +69,11 @@ def by_category(ids: Ints, rows: Ints) -> dict[int, Ints]:
     numbers, first = np.unique(ids[rows], return_index=True)
     # Without rows there are no categories, but np.split returns one part.
     return dict(zip(numbers.tolist(), np.split(rows, first[1:]), strict=False))
+
+
+def typical_first(outlier_score: ArrayLike, confidence: ArrayLike) -> Ints:
+    """Return (N,) all rows, most typical first: by outlier score, then confidence, then row."""
+    return np.lexsort((-np.nan_to_num(confidence), np.nan_to_num(outlier_score)))
 
 
 class State:
@@ -149,10 +155,8 @@ class State:
 
     @cached_property
     def typical_order(self) -> Ints:
-        """(N,) all rows, most typical first: by outlier score, then confidence, then row."""
-        outlier: Floats = np.nan_to_num(self.columns["outlier_score"], nan=0.0)
-        confidence: Floats = np.nan_to_num(self.columns["confidence"], nan=0.0)
-        return np.lexsort((-confidence, outlier))
+        """(N,) all rows, most typical first."""
+        return typical_first(self.columns["outlier_score"], self.columns["confidence"])
 
     @property
     def seq(self) -> int:

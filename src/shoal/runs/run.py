@@ -69,7 +69,6 @@ from shoal.runs.tables import (
     check_agreement,
     read_columns,
     read_rows,
-    to_csv,
     write_csv,
 )
 from shoal.settings import Plain, Settings, dump_settings, load_settings, read_yaml
@@ -423,7 +422,7 @@ class Run:
         write_csv(Assignment, list(rows), self.path / TABLE)
 
     def write_categories(self, rows: Iterable[Category]) -> None:
-        write_text(self.path / "categories.csv", to_csv(Category, [*rows]))
+        write_csv(Category, list(rows), self.path / "categories.csv")
 
     def write_array(self, name: str, array: NDArray[Any]) -> None:
         """Write `<name>.npy`, in blocks."""

@@ -47,7 +47,7 @@ LINKING = ("imagefolder", "hf", "fiftyone", "coco", "yolo")
 
 def to_tables(job: ExportJob) -> None:
     write_csv(Assignment, job.rows, job.out / "assignments.csv")
-    write_text(job.out / "categories.csv", to_csv(Category, job.categories))
+    write_csv(Category, job.categories, job.out / "categories.csv")
 
 
 def to_spreadsheets(job: ExportJob) -> None:
