@@ -140,14 +140,8 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
 
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder) / "run")
-        job = DiscoveryJob(
-            collection=collection,
-            settings=settings,
-            run=run,
-            device=device,
-            reporter=SILENT,
-        )
-        run_job(job)
+        job = DiscoveryJob(collection=collection, settings=settings, run=run, device=device)
+        run_job(replace(job, reporter=SILENT))
         assert [row.path for row in run.assignments] == list(whole.names)
         # The result that is used is the run itself, the other one a run inside it.
         frozen = Run(run.path / "frozen") if (run.path / "frozen").is_dir() else run

@@ -111,9 +111,8 @@ def _discover(
 ) -> int:
     os.environ["SHOAL_CACHE"] = f"{out}-cache"
     try:
-        collection = read_collection(files.images, files.table)
         job = DiscoveryJob(
-            collection=collection,
+            collection=read_collection(files.images, files.table),
             settings=settings,
             run=Run(out),
             device=torch.device("cpu"),

@@ -98,11 +98,9 @@ class TrainedTask:
     def run(self, labels: dict[str, str | None], folder: Path, sample: int, split: bool) -> Run:
         """Discover the categories of the images of `labels`, and keep the assigner of the run."""
         self._link(list(labels), folder / "images")
-        settings = choose_settings(seed=sample, split_mixtures=split)
-        collection = read_collection(folder / "images", labels)
         job = DiscoveryJob(
-            collection=collection,
-            settings=settings,
+            collection=read_collection(folder / "images", labels),
+            settings=choose_settings(seed=sample, split_mixtures=split),
             run=Run(folder / "run"),
             device=choose_device(self.device),
             reporter=SILENT,
