@@ -292,3 +292,8 @@ def test_the_gpu_gives_the_cpus_bits(kind):
     expected = ward_linkage(rows, device="cpu")
     assert np.array_equal(ward_linkage(rows, device="cuda"), expected)
     assert np.array_equal(ward_linkage(torch.as_tensor(rows, device="cuda")), expected)
+
+
+def test_half_precision_is_linked_as_float32():
+    half = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float16)
+    np.testing.assert_array_equal(ward_linkage(half), ward_linkage(half.astype(np.float32)))

@@ -20,7 +20,7 @@ def collection(
 
 def test_images_and_labels_are_counted() -> None:
     found = collection([0, 0, 1, -1])
-    assert (len(found), found.n_labeled, found.n_classes) == (4, 3, 2)
+    assert (len(found), found.n_labeled, len(found.classes)) == (4, 3, 2)
     np.testing.assert_array_equal(found.is_labeled, [True, True, True, False])
     np.testing.assert_array_equal(found.class_sizes, [2, 1])
 

@@ -11,6 +11,7 @@ from shoal.clustering.tree import Tree
 from shoal.data.readers import read_collection
 from shoal.discovery.api import load
 from shoal.discovery.reporter import Reporter
+from shoal.discovery.results import write_report
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -26,13 +27,9 @@ def both(
     messages = list[str]()
     ward = run_on(photos, tmp_path / "ward", wanted)
     monkeypatch.setattr("shoal.clustering.inference.choose_linkage", lambda *_: "average")
-    return (
-        ward,
-        run_on(
-            photos, tmp_path / "average", wanted, reporter=Reporter(messages.append), report=True
-        ),
-        messages,
-    )
+    average = run_on(photos, tmp_path / "average", wanted, reporter=Reporter(messages.append))
+    write_report(average)
+    return ward, average, messages
 
 
 def test_the_linkage_is_reported_and_the_tree_is_the_one_that_was_cut(both, photos) -> None:

@@ -115,7 +115,12 @@ def test_where_a_trunk_cannot_be_kept_it_runs_all_the_same(
         monkeypatch.setattr("openvino.save_model", fail)
     engines._COMPILED.clear()
     encoder = make_tiny_encoder("tiny")
-    assert compile_trunk(encoder.trunk, encoder.tail, 14, "openvino")
+    trunk = compile_trunk(encoder.trunk, encoder.tail, 14, "openvino")
+    assert trunk is not None
+    given = torch.rand(2, 3, 14, 14, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = encoder.trunk(given)
+    assert (trunk(given).reshape(expected.shape) - expected).abs().max() < 1e-4
     assert not list((tmp_path / "cache").rglob("*.xml"))
 
 

@@ -324,7 +324,7 @@ class Assigner:
         return listed, {path_of[name]: reason for name, reason in skipped.items()}
 
     def assign_images(self, collection: Collection) -> Assigned:
-        """Assign images; their labels are ignored."""
+        """Assign images, whose labels are ignored; images that cannot be decoded have no row."""
         _ = self.networks  # without networks, raise before images are decoded
         with self.reporter.progress("decoding images", "images") as progress:
             pixels = load_pixels(collection, self.settings.pixel_size, progress=progress)

@@ -32,6 +32,7 @@ class Score:
     """Possible mistakes in the truth."""
 
     def in_words(self) -> str:
+        """Return All / Known / Novel accuracy and counts."""
         return (
             f"{self.accuracy} on {count(self.n_images, 'unlabeled image')} of "
             f"{count(self.n_classes, 'true class')}; {count(self.n_clusters, 'category')} found"

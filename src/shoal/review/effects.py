@@ -71,14 +71,15 @@ def _rejected(state: State, action: Action, changed: Callable[..., frozenset[int
 
     `changed` takes the categories that an image was rejected from, and the category of its group.
     """
-    rejected = state.rejected.copy()
+    parts = [np.zeros(0, np.int64)]
     for group in action.groups:
         before = state.rejected[group.rows]
+        after = before.copy()
         for number in np.unique(before):
-            rejected[group.rows[before == number]] = state.number_of(
-                changed(state.rejections[number], {group.category})
-            )
-    return np.stack([action.rows, rejected[action.rows]])
+            rejected = changed(state.rejections[number], {group.category})
+            after[before == number] = state.number_of(rejected)
+        parts.append(after)
+    return np.stack([action.rows, np.concatenate(parts)])
 
 
 def _move(state: State, action: Action) -> Change:

@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY = 16 << 20
-"""Maximum bytes of a request, which has a bit for each image."""
+"""Maximum bytes of a request, which has at most a bit for each image, in each part of a split."""
 
 OPEN_ADDRESS = (
     "Open the address that `shoal review` printed, which contains the token. Then reload any page "

@@ -57,6 +57,9 @@ BLOCK_ROWS = 1 << 16
 COMPARED_ROWS = 1 << 10
 """Images that are compared with their whole category at a time."""
 
+COMPARING = 4
+"""Categories compared at a time; each takes memory for its images twice, and for one block."""
+
 MIN_DECIDED = 3
 """With at least this many labeled, confirmed or moved images, candidates for a category are ranked
 by the mean of these; with fewer, by the mean of all its images."""
@@ -115,16 +118,18 @@ class Search:
 
         def compare(rows: Ints) -> None:
             x = unit(np.asarray(vectors[rows], np.float32))
+            # A copy, because NumPy multiplies a matrix by its own transpose more slowly.
+            columns = x.T.copy()
             for start in range(0, len(rows), COMPARED_ROWS):
-                # A copy, because NumPy multiplies a matrix by its own transpose more slowly.
-                block = x[start : start + COMPARED_ROWS] @ x.T.copy()
+                block = x[start : start + COMPARED_ROWS] @ columns
                 np.fill_diagonal(block[:, start:], 0)  # an image is not its own duplicate
                 compared = rows[start : start + COMPARED_ROWS]
                 nearest[compared] = rows[block.argmax(axis=1)]
                 similarity[compared] = block.max(axis=1)
 
-        # One thread for each product: several would wait for each other most of the time.
-        with threadpool_limits(1), ThreadPoolExecutor() as pool:
+        # One thread for each product: several would wait for each other most of the time. The lock,
+        # because limits that overlap would not be restored.
+        with self._computing, threadpool_limits(1), ThreadPoolExecutor(COMPARING) as pool:
             list(pool.map(compare, by_category(ids, nearest).values()))
         found = np.flatnonzero(similarity >= NEAR_DUPLICATE)
         pairs = scipy.sparse.coo_array(

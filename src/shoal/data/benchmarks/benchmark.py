@@ -18,7 +18,7 @@ from shoal.data.collection import Collection
 from shoal.data.readers.folders import check_folder
 from shoal.data.splits import known_novel_split
 from shoal.data.storage import Location
-from shoal.errors import DataError
+from shoal.errors import DataError, UnknownName
 from shoal.words import first_few
 
 MAX_LINES = 20
@@ -48,6 +48,8 @@ def read_benchmark(name: str, root: Location, *, part: Part = "train") -> Benchm
     Counts that differ from the published ones become notes of the collection;
     missing images are an error.
     """
+    if part not in PARTS:
+        raise UnknownName("part", part, PARTS)
     folder = check_folder(root)
     split = load_split(name)
     layout, home, missing = find_layout(name, folder, part)

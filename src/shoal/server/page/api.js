@@ -42,9 +42,9 @@ export function toBase64(bytes) {
 const fromBase64 = (text) =>
   Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
-// Some of `n` rows as the server reads them: a bit for each image.
-export function pack(rows, n) {
-  const bits = new Uint8Array(Math.ceil(n / 8));
+// Rows as the server reads them: a bit for each image up to the last of them.
+export function pack(rows) {
+  const bits = new Uint8Array(rows.reduce((length, row) => Math.max(length, (row >> 3) + 1), 0));
   for (const row of rows) bits[row >> 3] |= 1 << (row & 7);
   return toBase64(bits);
 }

@@ -138,8 +138,11 @@ function draw({ isSame = false, isOwn = false } = {}) {
   drawNothing(rows.length);
   const what = view.kind === "category" ? data.nameOf(view.id) : TITLES[view.kind];
   $("grid").setAttribute("aria-label", `Images of ${what}`);
-  let decided = isAll ? store.n - store.counts[data.PREDICTED] : 0;
-  if (!isAll) for (const row of rows) if (store.status[row] !== data.PREDICTED) decided++;
+  let decided = store.n - store.counts[data.PREDICTED];
+  if (rows.length < store.n) {
+    decided = 0;
+    for (const row of rows) if (store.status[row] !== data.PREDICTED) decided++;
+  }
   const { reachable } = grid;
   const cut = rows.length >= reachable ? `, showing the first ${number(reachable)}; use the filters to see others` : "";
   const undated = isByDate() ? rows.reduce((n, row) => n + Number(!data.dateOf(row)), 0) : 0;

@@ -217,8 +217,8 @@ function take(changes) {
 
 // The action as the server reads it.
 function packed({ rows, parts, ...action }) {
-  if (rows) action.images = pack(rows, store.n);
-  if (parts) action.parts = parts.map((part) => ({ name: part.name, images: pack(part.rows, store.n) }));
+  if (rows) action.images = pack(rows);
+  if (parts) action.parts = parts.map((part) => ({ name: part.name, images: pack(part.rows) }));
   return action;
 }
 
