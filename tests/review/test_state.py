@@ -121,7 +121,7 @@ def test_a_new_name_differs_from_others_in_more_than_case_but_an_older_log_opens
             review.act(make, *what)
     review.act(verbs.rename, 2, "bird of paradise")
     action = Action(kind="rename", category=3, name="BIRD OF PARADISE", seq=3, by="ann", at=now())
-    review.log.append(line_of(action, review.state.paths))
+    review.log.append(line_of(action, review.state.encoded_paths))
     older = Review(review.run)
     older.undo(by="ann")
     older.redo(by="ann")

@@ -29,6 +29,7 @@ or flagged. A merge or a split moves images and does not change their status. `l
 `parse_action` convert between both forms; in memory an image is a row, its position in the run.
 """
 
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
@@ -160,35 +161,59 @@ def folded(name: str) -> str:
     return re.sub(r"[\s_-]+", " ", unicodedata.normalize("NFKC", name).lower()).strip()
 
 
-def line_of(action: Action, paths: Sequence[str]) -> dict[str, object]:
-    """Return the line of an action in the log; `paths` are those of all images."""
-    line = {"seq": action.seq, "action": action.kind, "by": action.by, "at": action.at}
+def line_of(action: Action, encoded_paths: Sequence[str]) -> str:
+    """Return the line of an action in the log; `encoded_paths` are the paths of all images as JSON.
+
+    Encoding 100,000 paths anew would take a quarter of the time of an action on them.
+    """
+    line: dict[str, object] = {
+        "seq": action.seq,
+        "action": action.kind,
+        "by": action.by,
+        "at": action.at,
+    }
     if action.window:
         line["window"] = action.window
-    return line | _fields(action, paths)
+    encoded = {name: encode(value) for name, value in line.items()}
+    return _joined(encoded | _encoded_fields(action, encoded_paths))
 
 
-def _fields(action: Action, paths: Sequence[str]) -> dict[str, object]:
-    groups = [
-        {"category": group.category, "images": [paths[row] for row in group.rows.tolist()]}
-        for group in action.groups
+def encode(value: object) -> str:
+    """Return compact JSON, in ASCII because file names may contain lone surrogates."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def _joined(encoded: Mapping[str, str]) -> str:
+    """Return a JSON object whose values are JSON already."""
+    return "{" + ",".join(f'"{name}":{value}' for name, value in encoded.items()) + "}"
+
+
+def _encoded_fields(action: Action, encoded_paths: Sequence[str]) -> dict[str, str]:
+    groups = []
+    for group in action.groups:
+        images = ",".join([encoded_paths[row] for row in group.rows.tolist()])
+        fields = {"category": encode(group.category), "images": f"[{images}]"}
+        if action.kind == "split":
+            fields["name"] = encode(group.name)
+        groups.append(fields)
+    actions = [
+        _joined({"action": encode(each.kind), **_encoded_fields(each, encoded_paths)})
+        for each in action.actions
     ]
-    parts = [
-        {**group, "name": part.name} for group, part in zip(groups, action.groups, strict=True)
-    ]
-    fields: dict[str, object] = {
-        "category": action.category,
-        "into": action.category,
-        "categories": list(action.categories),
-        "name": action.name,
-        "text": action.text,
-        "of": action.of,
-        "groups": groups,
-        "parts": parts,
-        "images": groups[0]["images"] if groups else [],
-        "actions": [{"action": each.kind, **_fields(each, paths)} for each in action.actions],
+    joined_groups = f"[{','.join(map(_joined, groups))}]"
+    found = {
+        "category": encode(action.category),
+        "into": encode(action.category),
+        "categories": encode(action.categories),
+        "name": encode(action.name),
+        "text": encode(action.text),
+        "of": encode(action.of),
+        "groups": joined_groups,
+        "parts": joined_groups,
+        "images": groups[0]["images"] if groups else "[]",
+        "actions": f"[{','.join(actions)}]",
     }
-    return {name: fields[name] for name in FIELDS[action.kind]}
+    return {name: found[name] for name in FIELDS[action.kind]}
 
 
 def parse_action(

@@ -89,9 +89,9 @@ class Log:
         self._offset += len(data)
         self._end = (self._end + data)[-END_BYTES:]
 
-    def append(self, line: Line) -> None:
+    def append(self, line: str) -> None:
         """Append a line to a locked log that was read to its end, and sync it to the disk."""
-        data = _encoded(line)
+        data = f"{line}\n".encode()
         if not self._end.endswith(b"\n"):
             data = b"\n" + data
         with writing(self.file), self.file.open("r+b", buffering=0) as file:
@@ -108,8 +108,8 @@ class Log:
         self.n_lines += 1
         self._advance(data)
 
-    def write_new(self, lines: Sequence[Line]) -> None:
-        content = b"".join(map(_encoded, lines))
+    def write_new(self, lines: Sequence[str]) -> None:
+        content = "".join(f"{line}\n" for line in lines).encode()
         with atomic_file(self.file) as file:
             file.write(content)
         self._offset = len(content)
@@ -144,7 +144,3 @@ class Log:
         if not is_valid:
             raise self.damaged(f"expected JSON with seq {self.n_lines}, action, by and at")
         return entry
-
-
-def _encoded(line: Line) -> bytes:
-    return json.dumps(line, separators=(",", ":")).encode() + b"\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import DataError, UsageError
-from shoal.review.actions import Action, line_of, parse_action
+from shoal.review.actions import Action, encode, line_of, parse_action
 from shoal.review.effects import prepare
 from shoal.review.log import FILE, Line, Log
 from shoal.review.state import State
@@ -88,7 +88,7 @@ class Review:
             action = make(self.state, *given)
             action = replace(action, seq=seq, by=who, at=now(), window=window)
             change = prepare(self.state, action, base, is_new=True)
-            line = line_of(action, self.state.paths)
+            line = line_of(action, self.state.encoded_paths)
             if self.log.n_lines:
                 self.log.append(line)
             else:  # no file, or one without a complete first line
@@ -105,7 +105,7 @@ class Review:
 
 def write_review(log: Log, state: State, by: str) -> None:
     """Replace a locked log by the actions of a state."""
-    lines = [line_of(action, state.paths) for action in state.actions]
+    lines = [line_of(action, state.encoded_paths) for action in state.actions]
     log.write_new([start_line(state, by), *lines])
 
 
@@ -135,7 +135,7 @@ def apply_line(state: State, line: Line) -> int:
     return action.seq
 
 
-def start_line(state: State, by: str) -> Line:
+def start_line(state: State, by: str) -> str:
     categories = [
         {
             "category": category.category_id,
@@ -144,15 +144,17 @@ def start_line(state: State, by: str) -> Line:
         }
         for category in state.found.values()
     ]
-    return {
-        "seq": 0,
-        "action": "start",
-        "by": by,
-        "at": now(),
-        "format": FORMAT,
-        "result": state.checksum,
-        "categories": categories,
-    }
+    return encode(
+        {
+            "seq": 0,
+            "action": "start",
+            "by": by,
+            "at": now(),
+            "format": FORMAT,
+            "result": state.checksum,
+            "categories": categories,
+        }
+    )
 
 
 def table_version(run: Run) -> int:

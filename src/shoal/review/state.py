@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from shoal.arrays import Bools, Ints
 from shoal.errors import UsageError
-from shoal.review.actions import Action, composed
+from shoal.review.actions import Action, composed, encode
 from shoal.runs import (
     NO_CATEGORY,
     TABLE,
@@ -131,6 +131,11 @@ class State:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    @cached_property
+    def encoded_paths(self) -> list[str]:
+        """The paths as JSON, for the lines of the log."""
+        return [encode(path) for path in self.paths]
 
     @cached_property
     def is_labeled(self) -> Bools:

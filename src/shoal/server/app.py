@@ -23,7 +23,7 @@ from starlette.types import ASGIApp
 
 from shoal.arrays import Ints
 from shoal.errors import ShoalError, UsageError
-from shoal.review.actions import STATUSES, UNREADABLE, Action, parse_action
+from shoal.review.actions import STATUSES, UNREADABLE, Action, encode, parse_action
 from shoal.review.effects import STATUS_OF
 from shoal.review.review import Review, checked_who
 from shoal.review.state import State
@@ -117,7 +117,7 @@ class PageHandlers:
     def _prepare(self) -> None:
         """Compute what the page and the first action need while the browser loads the page."""
         state = self.review.state
-        _ = state.typical_order, state.checksum
+        _ = state.typical_order, state.checksum, state.encoded_paths
 
     def page(self, _request: Request) -> Response:
         """Return the page, which contains no data of the run."""
@@ -312,6 +312,4 @@ def _binary(content: bytes, headers: dict[str, str] | None = None) -> Response:
 
 
 def _json(content: object, status: int = 200) -> Response:
-    """Return compact JSON, in ASCII because file names may contain lone surrogates."""
-    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-    return Response(text, status, media_type="application/json")
+    return Response(encode(content), status, media_type="application/json")
