@@ -38,6 +38,28 @@ def test_notes_on_images_and_categories(page: Page, run: Path) -> None:
     assert not any(one.note for one in state(run).state.categories.values())
 
 
+def test_a_note_on_images_with_different_notes_starts_empty_and_says_that_it_replaces_them(
+    page: Page, run: Path
+) -> None:
+    first, second = rows(page)[:2]
+    page.click(f"#tile-{first}")
+    ask(page, "t")
+    page.type("left wing")
+    page.key("Enter")
+    wait_for(page, 1)
+    page.click(f"#tile-{first}")
+    page.click(f"#tile-{second}")
+    ask(page, "t")
+    assert page.run("document.querySelector('#dialog input').value") == ""
+    page.key("Enter")
+    assert page.run("document.getElementById('dialog').open"), "an empty note would delete them"
+    assert "replaces" in text(page, "#dialog form")
+    page.type("both")
+    page.key("Enter")
+    wait_for(page, 2)
+    assert state(run).state.notes == {first: "both", second: "both"}
+
+
 def test_near_duplicates_are_listed_with_their_similarity(same_page: Page) -> None:
     page = same_page
     before = page.run("location.hash")

@@ -95,6 +95,18 @@ def test_a_digit_moves_images_to_a_likely_category(page: Page, run: Path) -> Non
     assert found.category[first] == found.find(target)
 
 
+def test_a_merge_keeps_the_known_name_unless_another_one_is_chosen(page: Page, run: Path) -> None:
+    known = go_to(page, "one")
+    ask(page, "j")
+    page.type("novel-001")
+    page.key("Enter")
+    wait_for(page, 1)
+    found = state(run).state
+    assert known in found.categories
+    assert found.find("novel-001") is None
+    assert page.run("shoal.view.id") == known
+
+
 def test_undoing_a_merge_goes_back_to_the_merged_category(page: Page) -> None:
     here = go_to(page, "one")
     ask(page, "j")
@@ -122,6 +134,25 @@ def test_selected_images_are_dragged_onto_a_category(page: Page, run: Path) -> N
     page.mouse("mouseReleased", x, y, button="left")
     wait_for(page, 1)
     assert state(run).state.category[[first, second]].tolist() == [target, target]
+
+
+def test_dragging_to_the_end_of_the_list_scrolls_it(page: Page) -> None:
+    page.resize(1280, 500)
+    page.settle()
+    first = rows(page)[0]
+    page.click(f"#tile-{first}")
+    box = page.run("document.getElementById('categories').getBoundingClientRect().toJSON()")
+    x = box["x"] + 20
+    page.mouse("mousePressed", *page.middle(f"#tile-{first}"), button="left", clickCount=1)
+    page.mouse("mouseMoved", x, box["bottom"] - 60, button="left", buttons=1)
+    page.mouse("mouseMoved", x, box["bottom"] - 5, button="left", buttons=1)
+    page.wait(
+        "(({scrollTop, scrollHeight, clientHeight}) => scrollTop > 0"
+        " && scrollTop >= scrollHeight - clientHeight - 1)(document.getElementById('categories'))"
+    )
+    page.mouse("mouseMoved", 700, 300, button="left", buttons=1)
+    page.mouse("mouseReleased", 700, 300, button="left")
+    assert page.run("document.querySelector('.category.target')") is None
 
 
 def test_a_split_gives_a_part_to_an_existing_category_and_shows_all_of_its_images(

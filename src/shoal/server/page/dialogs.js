@@ -45,7 +45,7 @@ export function askTarget(title, { suggest, isOffered, turn }) {
   }, { turn });
 }
 
-// Ask which categories to merge; `other` and the name to keep may be chosen already.
+// Ask which categories to merge; `other` and the name to keep may be chosen already. Otherwise the first `inRank` keeps it.
 export function askMerge(id, { other = null, into = other }, { suggest, turn }) {
   return ask("Merge two categories", (form, done) => {
     const pair = make("div", { className: "pair" });
@@ -54,9 +54,10 @@ export function askMerge(id, { other = null, into = other }, { suggest, turn }) 
     const merge = make("button", { type: "submit", className: "main", textContent: "Merge" });
     let chosen = null;
     const show = (found) => {
-      const keep = found === chosen && found !== null ? Number(stays.value) : into;
+      const isSame = found === chosen && found !== null;
       chosen = found;
-      const ids = chosen === null ? [id] : [chosen, id];
+      const ids = chosen === null ? [id] : [chosen, id], [first] = ids.includes(into) ? [into] : inRank(ids);
+      const keep = isSame ? Number(stays.value) : first;
       pair.replaceChildren(...ids.toReversed().map(sideOf));
       stays.replaceChildren(...ids.map((one) =>
         make("option", { value: String(one), textContent: clamped(data.nameOf(one)), selected: one === keep })));
@@ -109,8 +110,10 @@ export function askBranch(ids, { turn }) {
     const areApart = areSomeApart(ids) ? " Some are marked as different." : "";
     const note = make("p", { className: "muted", textContent: `${images(size)} will be one category.${known}${areApart}` });
     const merge = make("button", { type: "submit", className: "main", textContent: "Merge" });
+    const rest = ordered.slice(MOST_SIDES).map((id) => clamped(data.nameOf(id))).join(", ");
+    const more = make("p", { className: "muted", textContent: `and ${rest}`, title: rest, hidden: !rest });
     form.addEventListener("submit", () => done(Number(stays.value)));
-    form.append(make("div", { className: "pair" }, ...ordered.slice(0, MOST_SIDES).map(sideOf)), note,
+    form.append(make("div", { className: "pair" }, ...ordered.slice(0, MOST_SIDES).map(sideOf)), more, note,
       make("div", { className: "tools" }, make("label", {}, "Name to keep ", stays), merge));
     return () => ids.every(data.isLiving) || done(null);
   }, { wide: true, turn });

@@ -132,7 +132,8 @@ export function ask(title, build, { wide = false, large = false, turn = null } =
     dialog.showModal();
     raise();
     const first = form.querySelector("[autofocus]") ?? form.querySelector("input, button");
-    (first ?? form).focus({ preventScroll: !first }); // what is only read begins at its top
+    (first ?? form).focus();
+    dialog.scrollTop = 0; // what has to be read begins at its top, even if the first field is below
   });
 }
 

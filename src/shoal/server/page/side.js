@@ -149,14 +149,29 @@ export function categoryUnder({ clientX, clientY }) {
   return found ? Number(found.dataset.id) : null;
 }
 
-// Show at the pointer how many images are dragged, and mark the category they would be moved to; null ends it.
+// Show at the pointer how many images are dragged, and mark the category they would be moved to; null ends it. The list
+// scrolls while the pointer is near its upper or lower end.
+const EDGE = 48, SCROLL_STEP = 10, SCROLL_MS = 16;
+let scrolling = 0;
 export function showDrag(event, n) {
+  clearInterval(scrolling);
   $("drag").hidden = !event;
-  for (const one of $("categories").querySelectorAll(".target")) one.classList.remove("target");
+  markTarget(event);
   if (!event) return;
   $("drag").textContent = images(n);
   $("drag").style.translate = `${event.clientX + 12}px ${event.clientY + 12}px`;
-  const id = categoryUnder(event);
+  const list = $("categories"), { top, bottom, right } = list.getBoundingClientRect();
+  const isNearTop = event.clientY < top + EDGE, isNearEnd = event.clientY > bottom - EDGE;
+  if (event.clientX > right || isNearTop === isNearEnd) return;
+  scrolling = setInterval(() => {
+    list.scrollTop += isNearEnd ? SCROLL_STEP : -SCROLL_STEP;
+    markTarget(event);
+  }, SCROLL_MS);
+}
+
+function markTarget(event) {
+  for (const one of $("categories").querySelectorAll(".target")) one.classList.remove("target");
+  const id = event ? categoryUnder(event) : null;
   if (id !== null) $("categories").querySelector(`[data-id="${id}"]`).classList.add("target");
 }
 

@@ -137,11 +137,12 @@ export function makeVerbs({ grid, view, go, refine }) {
 
   // How the enlarged view steps through the grid and decides about its images.
   const MAX_NOTE = 1000;
+  // `now` is the present note; null if images have different ones, which a new note replaces.
   const askNote = (turn, about, now, what) => insist(
     turn,
-    (turn, value = { text: now }) => askName(() => `Note on ${about}`, {
-      value: value.text, verb: "Save", label: "Note", maxLength: MAX_NOTE, required: false, turn,
-      hint: () => "Words such as #blurred are tags.",
+    (turn, value = { text: now ?? "" }) => askName(() => `Note on ${about}`, {
+      value: value.text, verb: now === null ? "Replace" : "Save", label: "Note", maxLength: MAX_NOTE, required: now === null, turn,
+      hint: () => `Words such as #blurred are tags.${now === null ? " This replaces the different notes that these images have." : ""}`,
     }).then((text) => (text === null ? null : { text })),
     ({ text }) => does({ action: "note", ...what, text }, () => (text ? `noted on ${about}` : `note on ${about} removed`)),
   );
@@ -279,8 +280,9 @@ export function makeVerbs({ grid, view, go, refine }) {
     async note(turn = NOW) {
       const rows = chosen();
       if (!rows.length) return;
-      const [image] = await describe(rows.slice(0, 1));
-      await askNote(turn, images(rows.length), image.note, { category: data.NONE, rows });
+      const notes = new Set((await describe(rows.slice(0, MOST_DESCRIBED))).map(({ note }) => note));
+      const now = notes.size > 1 ? null : [...notes][0];
+      await askNote(turn, images(rows.length), now, { category: data.NONE, rows });
     },
     async noteCategory(turn = NOW) {
       const { id, name, note } = store.categories.get(view.id);
