@@ -73,13 +73,13 @@ def _follow(clusters: Clusters, pairs: Pairs) -> None:
     sizes = clusters.geometry.sizes
     margins = clusters.margins
     partners = Partners.of(pairs, sizes, clusters.floors, margins.eta)
-
-    def work(index: Tensor, low: Tensor, outside: Tensor, own_sizes: Tensor) -> None:
-        follow(Lists(index, low, outside), own_sizes, partners, margins)
-
     lists = clusters.lists
     clusters.workers.map_rows(
-        work, lists.index, lists.low, lists.outside, sizes, at_most=clusters.chunk_rows
+        lambda index, low, outside, own_sizes: follow(
+            Lists(index, low, outside), own_sizes, partners, margins
+        ),
+        *(lists.index, lists.low, lists.outside, sizes),
+        at_most=clusters.chunk_rows,
     )
     # A floor is a lower bound on a cluster's distance to all others; unions may lower it.
     clusters.floors = margins.moved(partners.bystander_low(clusters.floors), sizes)
