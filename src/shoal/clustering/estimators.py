@@ -279,10 +279,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def _settings(self) -> tuple[int | None, InferenceSettings]:
         """Check the parameters; return the number of clusters (None for a range) and the
         settings."""
-        value: object = self.n_clusters
-        if isinstance(value, str):  # only commands take '30-50'
-            as_count(value, name="n_clusters")
-        n_clusters, limits = read_n_clusters(value)
+        n_clusters, limits = read_n_clusters(self.n_clusters)
         if not 0 <= as_number(self.outlier_share, name="outlier_share") < 1:
             raise UsageError(
                 f"outlier_share: found {self.outlier_share}, expected a number in [0, 1)"
