@@ -52,26 +52,23 @@ NOVEL_NEIGHBOR_FREQUENCY = 0.5
 """Assumed frequency of novel classes among an image's neighbors, relative to that of other known
 classes of the same size."""
 
-CURVES = ("known", "novel", "labeled")
-
-
 MAX_SAMPLE = 2_000
 """Largest number of images that are compared with the other categories."""
 
 BATCH_IMAGES = 256
-"""Images of the sample per batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReliabilityCurve:
-    """Confidence as a function of the share of neighbors in the same category."""
+    """Confidence as a function of the share of neighbors in the same category.
+
+    At each of the shares 0, 1/k, …, 1, (k + 1,): the `confidence`, non-decreasing, and the weighted
+    numbers of correct and of all held-out images.
+    """
 
     confidence: Floats
-    """(k + 1,) at the shares 0, 1/k, …, 1; non-decreasing."""
     n_correct: Floats
-    """(k + 1,) weighted number of correct held-out images at each share."""
     n_images: Floats
-    """(k + 1,) weighted number of held-out images at each share."""
 
     def at(self, share: Floats) -> Floats:
         """Return the confidence (M,) at shares (M,), interpolated linearly."""
@@ -129,7 +126,7 @@ class Calibration:
     @classmethod
     def from_dict(cls, plain: Plain) -> "Calibration":
         curves = {}
-        for name in CURVES:
+        for name in ("known", "novel", "labeled"):
             arrays = {key: np.array(array, dtype=float) for key, array in plain[name].items()}
             curves[name] = ReliabilityCurve(**arrays)
         return cls(
@@ -202,7 +199,7 @@ def _shrinkage(change: Floats, jackknife: Sequence[Floats]) -> float:
 
 @dataclass(frozen=True)
 class _Fitter:
-    """Fits a calibration to some of the labels of a clustered collection."""
+    """Fits a calibration to some of the labels of a clustered collection; `is_known` (K,)."""
 
     categories: Ints
     labels: Ints
@@ -210,7 +207,6 @@ class _Fitter:
     neighbors: Ints
     embeddings: Floats
     is_known: Bools
-    """(K,)"""
 
     def uncalibrated(self) -> Calibration:
         """Return the calibration in which confidence is the share of neighbors."""
