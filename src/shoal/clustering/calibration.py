@@ -233,8 +233,7 @@ class _Fitter:
         folds = np.arange(N_FOLDS)[:, None]
         hides_class = class_fold == folds  # (folds, H)
         holds_out = hides_class | (image_fold == folds)  # (folds, H)
-        held_out = rows[holds_out.nonzero()[1]]  # (M,)
-        matched = self._match(rows, holds_out, hides_class)
+        held_out, matched = self._match(rows, holds_out, hides_class)  # (M,) each
         is_hidden = hides_class[holds_out]
         is_correct = matched == self.labels[held_out]
         is_matched = matched != UNLABELED
@@ -247,9 +246,7 @@ class _Fitter:
         novel = self._curve(held_out[~is_matched], class_share, ones[~is_matched])
 
         # To count the correct labels of each category, hold out images only.
-        holds_out = image_fold == folds
-        held_out = rows[holds_out.nonzero()[1]]
-        matched = self._match(rows, holds_out, np.zeros_like(hides_class))
+        held_out, matched = self._match(rows, image_fold == folds, np.zeros_like(hides_class))
         correct = held_out[matched == self.labels[held_out]]
         n_correct = np.zeros(len(self.is_known))
         np.add.at(n_correct, self.categories[correct], labels_per_row[correct])
@@ -263,9 +260,9 @@ class _Fitter:
             label_rate=label_rate,
         )
 
-    def _match(self, rows: Ints, holds_out: Bools, hides_class: Bools) -> Ints:
-        """Return the class (M,) that the category of each held-out image is matched to, using only
-        labels outside its fold; -1 for none.
+    def _match(self, rows: Ints, holds_out: Bools, hides_class: Bools) -> tuple[Ints, Ints]:
+        """Return the held-out images (M,), fold by fold, and the class (M,) that the category of
+        each is matched to, using only labels outside its fold; -1 for none.
 
         A fold holds out some of the `rows` (H,), and all labels of the classes that it hides:
         `holds_out` and `hides_class` (folds, H).
@@ -277,7 +274,7 @@ class _Fitter:
             others[np.isin(others, others[rows[is_hidden]])] = UNLABELED
             others[held_out] = UNLABELED
             parts.append(match_clusters(others, self.categories)[self.categories[held_out]])
-        return np.concatenate(parts)
+        return rows[holds_out.nonzero()[1]], np.concatenate(parts)
 
     def _weights(self, is_hidden: Bools, label_rate: float) -> Floats:
         """Return importance weights (M,) of held-out images, with mean 1, proportional to the

@@ -184,8 +184,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         # numpy arrays, so that an estimator fitted on a GPU can be loaded anywhere.
         self._points = inference.first.points.cpu().numpy()
         self.labels_, n_novel = number_clusters(inference.labels, labels, len(known), self._points)
-        names = category_names(known, n_novel)
-        self.classes_ = np.array(names, dtype=object)
+        self.classes_ = np.array(category_names(known, n_novel), dtype=object)
         self.n_clusters_ = inference.n_clusters
         estimate = inference.estimate
         self.interval_ = estimate and estimate.interval

@@ -35,7 +35,7 @@ from shoal.clustering.n_clusters import (
 )
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
-from shoal.errors import TooFewDistinct, UsageError
+from shoal.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,8 +272,6 @@ def _run(
     assert first is not None
     assert best is not None
     tree = join_small(best.points, best.tree, n_clusters, linkage_method)
-    if tree is best.tree:  # there was nothing to join
-        linkage_method = "ward"
     return Inference(
         labels=tree.cut(n_clusters),
         n_clusters=n_clusters,
@@ -301,14 +299,8 @@ def _estimate(
         if not _is_distinct(t, pair, n_known, "known classes"):
             break
         first_pairs.append(pair)
-    iterate, evaluated = first_pairs[-1]
-    estimate = settings.estimate(evaluated.tree, known)
-    if estimate.n_clusters > iterate.tree.n_distinct:
-        raise TooFewDistinct(
-            f"n_clusters: estimated {estimate.n_clusters} on the validation images, but there are "
-            f"only {iterate.tree.n_distinct} distinct images; give the number of clusters"
-        )
-    return estimate, first_pairs
+    _, evaluated = first_pairs[-1]
+    return settings.estimate(evaluated.tree, known), first_pairs
 
 
 def _is_distinct(t: int, pair: Pair, n_clusters: int, name: str) -> bool:

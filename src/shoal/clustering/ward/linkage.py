@@ -150,8 +150,11 @@ def _merges(geometry: Geometry, group: Tensor, lists: Lists, room: int, workers:
     n_columns = geometry.centroids.shape[1]
     device = nodes.device
     if triton_rounds.can_merge(device, len(nodes), n_columns, room):
-        heights = torch.zeros_like(geometry.sizes)
-        merges.append(triton_rounds.merge_all(geometry, nodes, n_rows + len(copies), heights))
+        merges.append(
+            triton_rounds.merge_all(
+                geometry, nodes, n_rows + len(copies), torch.zeros_like(geometry.sizes)
+            )
+        )
     elif len(nodes) > 1:
         lengths = torch.linalg.vector_norm(geometry.centroids, dim=1)
         margins = Margins.of(n_columns, 1.0001 * float(lengths.max()))

@@ -42,7 +42,14 @@ def merge_round(clusters: Clusters, next_node: int) -> Tensor:
     has_lists = not clusters.are_few
     if has_lists:
         _follow(clusters, pairs)
-    made = _merge(clusters, pairs, next_node)
+    # Rounding may put a union below its parts, but a tree's heights must not fall.
+    parts = torch.maximum(clusters.heights[kept], clusters.heights[gone])
+    height = torch.maximum(pairs.distance, parts)
+    nodes = clusters.nodes
+    made = as_merges(nodes[kept], nodes[gone], height, pairs.kept_sizes + pairs.gone_sizes)
+    clusters.merge(kept, gone)
+    clusters.heights[kept] = height
+    nodes[kept] = next_node + torch.arange(len(kept), device=kept.device)
     if has_lists:
         _join(clusters, pairs)
     changed = torch.cat([kept, _stale(clusters, pairs)])
@@ -51,20 +58,6 @@ def merge_round(clusters: Clusters, next_node: int) -> Tensor:
     if clusters.n_live > 1:
         clusters.find(changed)
         _update_nearest(clusters, changed)
-    return made
-
-
-def _merge(clusters: Clusters, pairs: Pairs, next_node: int) -> Tensor:
-    kept = pairs.kept
-    gone = pairs.gone
-    nodes = clusters.nodes
-    # Rounding may put a union below its parts, but a tree's heights must not fall.
-    parts = torch.maximum(clusters.heights[kept], clusters.heights[gone])
-    height = torch.maximum(pairs.distance, parts)
-    made = as_merges(nodes[kept], nodes[gone], height, pairs.kept_sizes + pairs.gone_sizes)
-    clusters.merge(kept, gone)
-    clusters.heights[kept] = height
-    nodes[kept] = next_node + torch.arange(len(kept), device=kept.device)
     return made
 
 
