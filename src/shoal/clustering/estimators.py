@@ -18,7 +18,6 @@ from shoal.arrays import (
     Floats,
     Ints,
     as_class,
-    as_count,
     as_number,
     name_rows,
     sort_classes,
@@ -347,7 +346,6 @@ class WardClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Self
             The fitted estimator.
         """
-        as_count(self.n_clusters, name="n_clusters")
         # `ward_linkage` checks that rows are finite.
         rows = validate_data(self, X, dtype=["float64", "float32"], ensure_all_finite=False)
         self.tree_ = Tree(ward_linkage(rows, device=self.device))

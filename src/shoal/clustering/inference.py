@@ -272,6 +272,8 @@ def _run(
     assert first is not None
     assert best is not None
     tree = join_small(best.points, best.tree, n_clusters, linkage_method)
+    if tree is best.tree:  # there was nothing to join
+        linkage_method = "ward"
     return Inference(
         labels=tree.cut(n_clusters),
         n_clusters=n_clusters,
