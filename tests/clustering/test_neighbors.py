@@ -120,7 +120,7 @@ def with_tiles(monkeypatch):
         tried.append((precision.bits, len(rows)))
         return _rounded(rows, precision)
 
-    monkeypatch.setattr(module, "MANY_PRODUCTS", 0)
+    monkeypatch.setattr(module, "FEW_PRODUCTS", 0)
     monkeypatch.setattr(module, "SMALL_BANK", 0)
     monkeypatch.setattr(module, "multiplies_bfloat16", lambda device: True)
     monkeypatch.setattr(module, "_rounded", rounded)

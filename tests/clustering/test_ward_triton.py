@@ -18,6 +18,7 @@ torch.set_num_threads(1)  # the interpreter serves one thread
 # Neither a table nor scipy: every row is scanned.
 scan.FEW["cpu"] = linkage.FEW_PRODUCTS = linkage.MAX_TIED = 0
 device = torch.device("cpu")
+is_available = triton_scan.is_available
 assert precisions(device)[0] is TENSOR_BFLOAT16
 rng = np.random.default_rng(0)
 
@@ -44,10 +45,10 @@ for n, d, n_best in [(300, 70, 4), (131, 5, 16), (1030, 16, 2)]:
 plain = rng.normal(size=(50, 20))
 grid = rng.integers(0, 3, size=(40, 3)).astype(float)
 for rows in (plain, grid, np.concatenate([plain, plain[:10]]), np.eye(24), plain[:, :11]):
-    triton_scan.IS_WANTED = False
+    triton_scan.is_available = lambda device: False
     assert precisions(device)[0] is not TENSOR_BFLOAT16
     expected = ward_linkage(rows)
-    triton_scan.IS_WANTED = True
+    triton_scan.is_available = is_available
     for most in (0, 8192, 15):
         triton_rounds.MOST_CLUSTERS = most
         assert np.array_equal(ward_linkage(rows), expected), (rows.shape, most)
@@ -60,9 +61,9 @@ for draw in range(12):
     rows = np.linalg.qr(draws.normal(size=(40, 40)))[0]
     # Of which two had another tree, and one none, when only unions told their nearest.
     if draw in (1, 8, 9):
-        triton_scan.IS_WANTED = False
+        triton_scan.is_available = lambda device: False
         expected = ward_linkage(rows)
-        triton_scan.IS_WANTED = True
+        triton_scan.is_available = is_available
         assert np.array_equal(ward_linkage(rows), expected), draw
 
 # 3. The table adds squares as everything else does: one block of leaves to seven, one chunk to 16.
@@ -70,9 +71,9 @@ triton_rounds.MOST_CLUSTERS = 8192
 for d in (1, 2, 7 * 4, 3 * 64, 5 * 16, 256):
     rows = rng.normal(size=(12, d))
     fused = ward_linkage(rows)
-    triton_scan.IS_WANTED = False
+    triton_scan.is_available = lambda device: False
     assert np.array_equal(ward_linkage(rows), fused), d
-    triton_scan.IS_WANTED = True
+    triton_scan.is_available = is_available
 print("same")
 """
 

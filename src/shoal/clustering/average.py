@@ -73,8 +73,6 @@ def choose_linkage(
         return "ward"
     labeled_points = points[torch.from_numpy(rows).to(points.device)]
     iterate = next(islice(iterates(labeled_points, shift), n_shifts, None))
-    if iterate.tree.n_distinct < n_classes:
-        return "ward"
     by_average = join_small(iterate.points, iterate.tree, n_classes, "average").cut(n_classes)
     by_ward = iterate.tree.cut(n_classes)
     if is_worse(correct_images(truth, by_ward), correct_images(truth, by_average)):

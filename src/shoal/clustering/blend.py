@@ -36,16 +36,14 @@ more."""
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutAccuracy:
-    """Which held-out images are assigned correctly."""
+    """Which held-out images (H,) are in the cluster that is matched to their class, after the
+    number of shifts with the highest accuracy; on ties, the nearest to the usual one."""
 
     n_shifts: int
-    """The number of shifts with the highest accuracy; on ties, the nearest to the usual one."""
     is_correct: Bools
-    """(H,) which held-out images are in the cluster that is matched to their class."""
 
     @property
     def share(self) -> float:
-        """The share of correct images."""
         return float(self.is_correct.mean())
 
 
@@ -89,9 +87,10 @@ def try_shifts(
             break
     if not outcomes:
         return None
-    counts = [int(is_correct.sum()) for is_correct in outcomes]
-    best = [shifts for shifts, n_correct in enumerate(counts) if n_correct == max(counts)]
-    n_shifts = min(best, key=lambda shifts: abs(shifts - usual_shifts))
+    n_shifts = max(
+        range(len(outcomes)),
+        key=lambda shifts: (outcomes[shifts].sum(), -abs(shifts - usual_shifts)),
+    )
     return HeldOutAccuracy(n_shifts=n_shifts, is_correct=outcomes[n_shifts])
 
 

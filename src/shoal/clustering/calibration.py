@@ -52,26 +52,23 @@ NOVEL_NEIGHBOR_FREQUENCY = 0.5
 """Assumed frequency of novel classes among an image's neighbors, relative to that of other known
 classes of the same size."""
 
-CURVES = ("known", "novel", "labeled")
-
-
 MAX_SAMPLE = 2_000
 """Largest number of images that are compared with the other categories."""
 
 BATCH_IMAGES = 256
-"""Images of the sample per batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReliabilityCurve:
-    """Confidence as a function of the share of neighbors in the same category."""
+    """Confidence as a function of the share of neighbors in the same category.
+
+    At each of the shares 0, 1/k, …, 1, (k + 1,): the `confidence`, non-decreasing, and the weighted
+    numbers of correct and of all held-out images.
+    """
 
     confidence: Floats
-    """(k + 1,) at the shares 0, 1/k, …, 1; non-decreasing."""
     n_correct: Floats
-    """(k + 1,) weighted number of correct held-out images at each share."""
     n_images: Floats
-    """(k + 1,) weighted number of held-out images at each share."""
 
     def at(self, share: Floats) -> Floats:
         """Return the confidence (M,) at shares (M,), interpolated linearly."""
@@ -129,7 +126,7 @@ class Calibration:
     @classmethod
     def from_dict(cls, plain: Plain) -> "Calibration":
         curves = {}
-        for name in CURVES:
+        for name in ("known", "novel", "labeled"):
             arrays = {key: np.array(array, dtype=float) for key, array in plain[name].items()}
             curves[name] = ReliabilityCurve(**arrays)
         return cls(
@@ -202,7 +199,7 @@ def _shrinkage(change: Floats, jackknife: Sequence[Floats]) -> float:
 
 @dataclass(frozen=True)
 class _Fitter:
-    """Fits a calibration to some of the labels of a clustered collection."""
+    """Fits a calibration to some of the labels of a clustered collection; `is_known` (K,)."""
 
     categories: Ints
     labels: Ints
@@ -210,7 +207,6 @@ class _Fitter:
     neighbors: Ints
     embeddings: Floats
     is_known: Bools
-    """(K,)"""
 
     def uncalibrated(self) -> Calibration:
         """Return the calibration in which confidence is the share of neighbors."""
@@ -237,8 +233,7 @@ class _Fitter:
         folds = np.arange(N_FOLDS)[:, None]
         hides_class = class_fold == folds  # (folds, H)
         holds_out = hides_class | (image_fold == folds)  # (folds, H)
-        held_out = rows[holds_out.nonzero()[1]]  # (M,)
-        matched = self._match(rows, holds_out, hides_class)
+        held_out, matched = self._match(rows, holds_out, hides_class)  # (M,) each
         is_hidden = hides_class[holds_out]
         is_correct = matched == self.labels[held_out]
         is_matched = matched != UNLABELED
@@ -251,9 +246,7 @@ class _Fitter:
         novel = self._curve(held_out[~is_matched], class_share, ones[~is_matched])
 
         # To count the correct labels of each category, hold out images only.
-        holds_out = image_fold == folds
-        held_out = rows[holds_out.nonzero()[1]]
-        matched = self._match(rows, holds_out, np.zeros_like(hides_class))
+        held_out, matched = self._match(rows, image_fold == folds, np.zeros_like(hides_class))
         correct = held_out[matched == self.labels[held_out]]
         n_correct = np.zeros(len(self.is_known))
         np.add.at(n_correct, self.categories[correct], labels_per_row[correct])
@@ -267,9 +260,9 @@ class _Fitter:
             label_rate=label_rate,
         )
 
-    def _match(self, rows: Ints, holds_out: Bools, hides_class: Bools) -> Ints:
-        """Return the class (M,) that the category of each held-out image is matched to, using only
-        labels outside its fold; -1 for none.
+    def _match(self, rows: Ints, holds_out: Bools, hides_class: Bools) -> tuple[Ints, Ints]:
+        """Return the held-out images (M,), fold by fold, and the class (M,) that the category of
+        each is matched to, using only labels outside its fold; -1 for none.
 
         A fold holds out some of the `rows` (H,), and all labels of the classes that it hides:
         `holds_out` and `hides_class` (folds, H).
@@ -281,7 +274,7 @@ class _Fitter:
             others[np.isin(others, others[rows[is_hidden]])] = UNLABELED
             others[held_out] = UNLABELED
             parts.append(match_clusters(others, self.categories)[self.categories[held_out]])
-        return np.concatenate(parts)
+        return rows[holds_out.nonzero()[1]], np.concatenate(parts)
 
     def _weights(self, is_hidden: Bools, label_rate: float) -> Floats:
         """Return importance weights (M,) of held-out images, with mean 1, proportional to the

@@ -78,8 +78,7 @@ class CategoryTree:
         Heights are rounded, not lengths: programs that need an ultrametric tree, such as ape's
         `as.hclust`, refuse one whose leaves have different distances from the root.
         """
-        text = [name.replace("'", "''") for name in self.node_names]
-        text = [f"'{name}'" for name in text]
+        text = ["'" + name.replace("'", "''") + "'" for name in self.node_names]
         heights = np.round(self.heights, 6)
         for node, merge in enumerate(self.linkage, start=len(self.names)):
             parts = []

@@ -50,14 +50,11 @@ SIZE_TRUST = 0.5
 
 @dataclass(frozen=True)
 class PairTerms:
-    """The two terms of K = above / below."""
+    """The two terms of K = above / below, (C + 1,) each, and L / C."""
 
     above: Floats
-    """(C + 1,)"""
     below: Floats
-    """(C + 1,)"""
     labels_per_class: float
-    """L / C."""
 
     def log_likelihood(self, n_clusters: Ints) -> Floats:
         """Return the log-likelihood (M,) of each K: Student's t of above - K · below.
@@ -109,17 +106,17 @@ def pair_terms(tree: Tree, known: Ints) -> PairTerms | None:
 
 @dataclass(frozen=True)
 class _Cut:
-    """The clusters of a cut and their labeled images, a row per non-empty pair of cluster and
-    class."""
+    """The clusters of a cut and their labeled images.
+
+    `sizes` (clusters,) counts images, labeled or not. Each non-empty pair of a cluster and a class
+    has a row: `cluster`, the class `known`, 0 … C-1, and the `count` of labeled images, (rows,)
+    each.
+    """
 
     sizes: Floats
-    """(clusters,) images, labeled or not."""
     cluster: Ints
-    """(rows,)"""
     known: Ints
-    """(rows,) the class, 0 … C-1."""
     count: Floats
-    """(rows,) labeled images."""
 
     @classmethod
     def of(cls, clusters: Ints, known: Ints, n_classes: int) -> "_Cut":

@@ -18,9 +18,6 @@ from shoal.clustering.tree import Tree
 from shoal.errors import DataError, UsageError
 from shoal.words import count
 
-DEFAULT_MAX_CLUSTERS = 1000
-"""Largest K tried by default, or ten times the number of known classes if that is larger."""
-
 MIN_FIT_LABELS = 5
 """Smallest number of labeled images of a class that is included in `fit`. For a class with fewer
 labeled images, `fit` is highest if each of these images is a cluster of its own."""
@@ -51,12 +48,10 @@ class Curve:
 
     @property
     def n_labeled(self) -> int:
-        """Number of labeled images, L."""
         return int(self.class_sizes.sum())
 
     @property
     def n_classes(self) -> int:
-        """Number of known classes, C."""
         return len(self.class_sizes)
 
 
@@ -100,7 +95,8 @@ def accuracy_curve(
 
 
 def default_max_clusters(n_classes: int) -> int:
-    return max(DEFAULT_MAX_CLUSTERS, 10 * n_classes)
+    """Return the largest K tried by default."""
+    return max(1000, 10 * n_classes)
 
 
 def _sweep(tree: Tree, known: Ints, least: int, most: int) -> tuple[Ints, Floats]:
@@ -141,9 +137,8 @@ def _gaps(tree: Tree, n_clusters: Ints) -> Floats:
     heights = np.concatenate([[0.0], tree.heights])
     done = tree.n_leaves - n_clusters  # (M,) merges below the cut
     is_apart = heights[done] > tree.rounding
-    ratios = np.ones(len(n_clusters))
-    ratios[is_apart] = heights[done + 1][is_apart] / heights[done][is_apart]
-    return np.log(ratios)
+    ones = np.ones(len(n_clusters))
+    return np.log(np.divide(heights[done + 1], heights[done], out=ones, where=is_apart))
 
 
 class RunningMatching:
@@ -230,14 +225,12 @@ class RunningMatching:
         self._cost[visited] += gained
         self._earning[self._class_of[visited]] -= gained
         self._earning[free] -= slack[cluster]
-        while True:
+        while cluster >= 0:  # the free class leaves no cluster
             owner = came_from[cluster]
             self._class_of[cluster] = owner
-            previous = self._cluster_of[owner]
+            previous = int(self._cluster_of[owner])
             self._cluster_of[owner] = cluster
             cluster = previous
-            if owner == free:
-                return
 
 
 def renumber_classes(
@@ -259,7 +252,7 @@ def renumber_classes(
         )
     first = min_clusters or n_classes
     last = max_clusters or len(labels)
-    if last < n_classes or first > len(labels):
+    if first > last or last < n_classes or first > len(labels):
         raise UsageError(
             f"n_clusters: found the range {first:,} to {last:,}, expected one between the "
             f"{n_classes:,} known categories and the {len(labels):,} images"

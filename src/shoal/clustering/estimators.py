@@ -18,7 +18,6 @@ from shoal.arrays import (
     Floats,
     Ints,
     as_class,
-    as_count,
     as_number,
     name_rows,
     sort_classes,
@@ -184,8 +183,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         # numpy arrays, so that an estimator fitted on a GPU can be loaded anywhere.
         self._points = inference.first.points.cpu().numpy()
         self.labels_, n_novel = number_clusters(inference.labels, labels, len(known), self._points)
-        names = category_names(known, n_novel)
-        self.classes_ = np.array(names, dtype=object)
+        self.classes_ = np.array(category_names(known, n_novel), dtype=object)
         self.n_clusters_ = inference.n_clusters
         estimate = inference.estimate
         self.interval_ = estimate and estimate.interval
@@ -279,10 +277,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def _settings(self) -> tuple[int | None, InferenceSettings]:
         """Check the parameters; return the number of clusters (None for a range) and the
         settings."""
-        value: object = self.n_clusters
-        if isinstance(value, str):  # only commands take '30-50'
-            as_count(value, name="n_clusters")
-        n_clusters, limits = read_n_clusters(value)
+        n_clusters, limits = read_n_clusters(self.n_clusters)
         if not 0 <= as_number(self.outlier_share, name="outlier_share") < 1:
             raise UsageError(
                 f"outlier_share: found {self.outlier_share}, expected a number in [0, 1)"
@@ -351,7 +346,6 @@ class WardClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Self
             The fitted estimator.
         """
-        as_count(self.n_clusters, name="n_clusters")
         # `ward_linkage` checks that rows are finite.
         rows = validate_data(self, X, dtype=["float64", "float32"], ensure_all_finite=False)
         self.tree_ = Tree(ward_linkage(rows, device=self.device))

@@ -35,10 +35,7 @@ from shoal.clustering.n_clusters import (
 )
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
-from shoal.errors import TooFewDistinct, UsageError
-
-UNLABELED_SHIFTS = 1
-"""Number of shifts if no image is labeled and no number is given; 1, as in training."""
+from shoal.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +75,6 @@ class InferenceSettings:
         for name in ("min_clusters", "max_clusters"):
             if getattr(self, name) is not None:
                 as_count(getattr(self, name), name=name, least=1)
-        if self.max_clusters is not None and (self.min_clusters or 1) > self.max_clusters:
-            raise UsageError(
-                f"min_clusters: found {self.min_clusters}, expected at most max_clusters, "
-                f"{self.max_clusters}"
-            )
         check_rule(self.rule)  # an unknown name is an error even if K is given
 
     def estimate(self, tree: Tree, labels: ArrayLike) -> NClustersEstimate:
@@ -129,7 +121,7 @@ def infer(
     -1 for unlabeled.
 
     If `n_clusters` is None, K is estimated on the tree after `estimate_shifts` shifts. Without
-    labels K must be given, and the number of shifts is fixed. `n_shifts` and `linkage_method`, if
+    labels K must be given, and the number of shifts is 1. `n_shifts` and `linkage_method`, if
     given, are used instead of those with the highest labeled accuracy; pass them for embeddings
     that were trained with labels. `n_shifts` is ignored if K is estimated. Variance within the
     classes is reduced in the first `n_frozen` columns, which were not trained with labels; None:
@@ -154,7 +146,7 @@ def infer(
     if n_clusters is None:
         n_shifts = None  # a number of shifts that was chosen for a given K does not apply
     elif not is_labeled and n_shifts is None:
-        n_shifts = UNLABELED_SHIFTS
+        n_shifts = 1  # as in training
     if linkage_method is None and settings.try_average:
         linkage_method = choose_linkage(points, known, settings.shift, settings.estimate_shifts)
     steps = iterates(points, settings.shift, attention, generator)
@@ -309,14 +301,8 @@ def _estimate(
         if not _is_distinct(t, pair, n_known, "known classes"):
             break
         first_pairs.append(pair)
-    iterate, evaluated = first_pairs[-1]
-    estimate = settings.estimate(evaluated.tree, known)
-    if estimate.n_clusters > iterate.tree.n_distinct:
-        raise TooFewDistinct(
-            f"n_clusters: estimated {estimate.n_clusters} on the validation images, but there are "
-            f"only {iterate.tree.n_distinct} distinct images; give the number of clusters"
-        )
-    return estimate, first_pairs
+    _, evaluated = first_pairs[-1]
+    return settings.estimate(evaluated.tree, known), first_pairs
 
 
 def _is_distinct(t: int, pair: Pair, n_clusters: int, name: str) -> bool:

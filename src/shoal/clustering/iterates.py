@@ -32,14 +32,12 @@ APART = 1e-4
 
 @dataclass(frozen=True)
 class Iterate:
-    """Embeddings after some shifts."""
+    """Embeddings after some shifts: unit rows (N, D), each a sum of `n_added` rows, their nearest
+    neighbors (N, k), and lists (N, l) of as many as help to grow the tree."""
 
     points: Tensor
-    """(N, D) unit rows, each a sum of `n_added` rows."""
     neighbors: Neighbors
-    """Their nearest neighbors (N, k)."""
     lists: Neighbors
-    """As many as help to grow the tree (N, l)."""
     n_added: int
 
     @cached_property
@@ -100,6 +98,7 @@ def iterates(
         parts = []
         for start in range(0, len(points), BLOCK_ROWS):
             rows = slice(start, start + BLOCK_ROWS)
-            moved = shift(points[rows], points, lists.take(rows), settings, attention=attention)
-            parts.append(moved)
+            parts.append(
+                shift(points[rows], points, lists.take(rows), settings, attention=attention)
+            )
         points = torch.cat(parts)

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from shoal.clustering.neighbors import BLOCK_BYTES
 from shoal.errors import UsageError
 
 TOLERANCE = 1e-4
 """Square of the distance that all centers together must move for another iteration."""
-
-BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
-"""Memory of one block of distances, or of points in float64."""
 
 
 @dataclass(frozen=True)

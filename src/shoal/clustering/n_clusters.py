@@ -83,7 +83,8 @@ class NClustersEstimate:
     """The rule used; 'balance', 'median' or 'gap' if there were too few labels for pairs."""
     curve: Curve
     range: Range | None = None
-    """The range that the user gave, to which `n_clusters` and `interval` are clipped."""
+    """The range that the user gave, to which `n_clusters` and `interval` are clipped; None unless
+    both ends are given."""
 
     def clipped_to(self, min_clusters: int | None, max_clusters: int | None) -> "NClustersEstimate":
         """Return the estimate with K and its interval clipped to a range; None is an open end."""
@@ -91,15 +92,10 @@ class NClustersEstimate:
             clip_n_clusters(number, min_clusters, max_clusters)
             for number in (self.n_clusters, *self.interval)
         )
-        given_range = _given_range(min_clusters, max_clusters)
+        given_range = None
+        if min_clusters is not None and max_clusters is not None:
+            given_range = (min_clusters, max_clusters)
         return replace(self, n_clusters=k, interval=(low, high), range=given_range)
-
-
-def _given_range(min_clusters: int | None, max_clusters: int | None) -> Range | None:
-    """Return the range of K that the user gave; None unless both ends are given."""
-    if min_clusters is None or max_clusters is None:
-        return None
-    return min_clusters, max_clusters
 
 
 def estimate_n_clusters(
@@ -147,8 +143,8 @@ def estimate_n_clusters(
     check_rule(rule)
     curve = accuracy_curve(tree, labels, min_clusters=min_clusters, max_clusters=max_clusters)
     k, rule_used = choose(curve, rule)
-    given_range = _given_range(min_clusters, max_clusters)
-    return NClustersEstimate(k, interval(curve), rule_used, curve, given_range)
+    estimate = NClustersEstimate(k, interval(curve), rule_used, curve)
+    return estimate.clipped_to(min_clusters, max_clusters)
 
 
 def check_rule(rule: str) -> None:

@@ -32,20 +32,18 @@ from shoal.clustering.products import (
     largest_columns,
 )
 from shoal.clustering.sums import earlier_copies, equal_rows, similarities
-from shoal.clustering.workers import Scratch, all_workers, matmul_precision
+from shoal.clustering.workers import FEW_PRODUCTS, Scratch, all_workers, matmul_precision
 from shoal.device import multiplies_bfloat16
 
 MARGIN = {BFLOAT16: 16, FLOAT32: 8}
 """Largest number of candidates beyond k; a query with more is searched in the next precision."""
 
-MANY_PRODUCTS = 1e9
-"""Multiply-adds above which a search in bfloat16 first is faster."""
-
 SMALL_BANK = 1024
-"""Bank rows below which it is not: rounding the queries takes as long as their products."""
+"""Bank rows below which a search in bfloat16 first is not faster: rounding the queries takes as
+long as their products."""
 
 BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
-"""Size of one block of products."""
+"""Memory of one block of products."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ def _nearest(queries: Tensor, bank: Tensor, exclude: Tensor, k: int, step: int) 
     neighbors = Neighbors(indices, torch.empty_like(indices, dtype=torch.float64))
     banks = {}
     n_products = len(queries) * bank.numel()
-    if n_products > MANY_PRODUCTS and len(bank) >= SMALL_BANK and multiplies_bfloat16(bank.device):
+    if n_products > FEW_PRODUCTS and len(bank) >= SMALL_BANK and multiplies_bfloat16(bank.device):
         banks[BFLOAT16] = _rounded(bank, BFLOAT16)
     banks[FLOAT32] = _rounded(bank, FLOAT32)
     # Reuse buffers: on a CPU, allocating new pages for each block costs 10 % of the time.

@@ -90,14 +90,12 @@ FLOAT64 = Precision(torch.float64, 53, 2.0**-53)
 
 @dataclass(frozen=True)
 class Points(Rows):
-    """Centered rows rounded to a precision, and bounds of the rounding error."""
+    """Centered rows rounded to a precision (C, D), half their squared lengths (C,), and upper
+    bounds on the distances by which rounding moved them (C,)."""
 
     points: Tensor
-    """(C, D) rounded rows."""
     half: Tensor
-    """(C,) half their squared lengths."""
     reach: Tensor
-    """(C,) upper bounds on the distances by which rounding moved them."""
 
     @classmethod
     def of(cls, rows: Tensor, center: Tensor, precision: Precision) -> "Points":
@@ -127,11 +125,11 @@ class Points(Rows):
         self, which: Tensor, rows: Tensor, center: Tensor, precision: Precision, workers: Workers
     ) -> None:
         """Round some of the rows again, a chunk at a time."""
-
-        def work(part: Tensor) -> None:
-            self.put(part, Points.of(rows[part], center, precision))
-
-        workers.map_rows(work, which, at_most=ENCODE_ROWS[which.device.type])
+        workers.map_rows(
+            lambda part: self.put(part, Points.of(rows[part], center, precision)),
+            which,
+            at_most=ENCODE_ROWS[which.device.type],
+        )
 
 
 def largest_columns(values: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,6 @@ from torch import Tensor
 from shoal.arrays import Floats, as_matrix, name_rows
 from shoal.device import AnyDevice
 from shoal.errors import DataError
-from shoal.words import count
 
 BLOCK_ROWS = 8192
 """Rows shifted or scaled per block; bounds the memory, and does not change the bits."""
@@ -64,11 +63,6 @@ def unit_points(
     """
     if not isinstance(x, Tensor):
         x = as_matrix(x, name=name, min_rows=min_rows)
-    if x.ndim != 2 or len(x) < min_rows or x.shape[1] < 1:
-        raise DataError(
-            f"{name}: found shape {tuple(x.shape)}, expected (N, D) with at least "
-            f"{count(min_rows, 'row')}"
-        )
     points = _block(x[:0], device).new_empty(tuple(x.shape))
     is_bad = torch.empty(len(points), dtype=torch.bool, device=points.device)
     for start in range(0, len(points), BLOCK_ROWS):
@@ -122,9 +116,8 @@ def grouped_sums(rows: Tensor, groups: Tensor, n_groups: int) -> Tensor:
     scale = 2.0 ** (61 - len(rows).bit_length())  # so that not even all rows together reach 2^63
     sums = torch.zeros(n_groups, rows.shape[1], dtype=torch.int64, device=rows.device)
     step = max(1, BLOCK_ELEMENTS // rows.shape[1])
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
-        sums.index_add_(0, groups[part], (rows[part].double() * scale).round_().long())
+    for part, group in zip(torch.split(rows, step), torch.split(groups, step), strict=True):
+        sums.index_add_(0, group, (part.double() * scale).round_().long())
     return sums.double() / scale
 
 

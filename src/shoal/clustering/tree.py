@@ -5,8 +5,6 @@ moves down the tree, the current clusters are held in *slots*: a cluster has the
 smallest leaf, so a merge keeps the smaller of two slots and frees the larger.
 """
 
-from functools import cached_property
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.cluster.hierarchy import is_valid_linkage
@@ -92,10 +90,12 @@ class Tree:
         """
         labels = self.cut(start)
         n_merges = self.n_leaves - start
-        label_of = np.full(self.n_leaves, -1)  # by smallest leaf
-        label_of[self._first_leaves[self._roots_after(n_merges)]] = labels
-        left = label_of[self._first_leaves[self._left[n_merges:]]]
-        right = label_of[self._first_leaves[self._right[n_merges:]]]
+        slots = np.full(2 * self.n_leaves - 1, -1)  # by node
+        slots[self._roots_after(n_merges)] = labels
+        for merge in range(n_merges, self.n_leaves - 1):
+            slots[self.n_leaves + merge] = min(slots[self._left[merge]], slots[self._right[merge]])
+        left = slots[self._left[n_merges:]]
+        right = slots[self._right[n_merges:]]
         return labels, np.minimum(left, right), np.maximum(left, right)
 
     def with_top(self, n_clusters: int, kept: Ints, gone: Ints, heights: Floats) -> "Tree":
@@ -130,14 +130,6 @@ class Tree:
             linkage[n_merges + step] = (*sorted(nodes[pair]), heights[step], sizes[kept[step]])
             nodes[kept[step]] = self.n_leaves + n_merges + step
         return Tree(linkage, rounding=self.rounding)
-
-    @cached_property
-    def _first_leaves(self) -> Ints:
-        """(2N-1,) the smallest leaf under each node."""
-        first = list(range(self.n_leaves))  # indexing a list is several times faster than numpy
-        for left, right in zip(self._left.tolist(), self._right.tolist(), strict=True):
-            first.append(min(first[left], first[right]))
-        return np.array(first)
 
     def _roots_after(self, n_merges: int) -> Ints:
         """Return the node (N,) that holds each leaf after the first `n_merges` merges."""

@@ -27,7 +27,6 @@ MIN_ROWS = 64
 """Fewest rows of a chunk if each row takes long."""
 
 SETTINGS_LOCK = RLock()
-"""Held while torch's settings are changed."""
 
 BACKENDS = (torch.backends.mkldnn, torch.backends.cuda)
 

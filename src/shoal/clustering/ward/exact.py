@@ -39,8 +39,7 @@ class Geometry:
         """Replace the centroid and size in the slots `kept` by those of the unions with `gone`."""
         a = self.sizes[kept, None]
         b = self.sizes[gone, None]
-        union = (self.centroids[kept] * a).add_(self.centroids[gone] * b).div_(a + b)
-        self.centroids[kept] = union
+        self.centroids[kept] = (self.centroids[kept] * a).add_(self.centroids[gone] * b).div_(a + b)
         self.sizes[kept] = (a + b)[:, 0]
 
     def keep(self, slots: Tensor) -> None:

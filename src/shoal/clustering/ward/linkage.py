@@ -150,8 +150,11 @@ def _merges(geometry: Geometry, group: Tensor, lists: Lists, room: int, workers:
     n_columns = geometry.centroids.shape[1]
     device = nodes.device
     if triton_rounds.can_merge(device, len(nodes), n_columns, room):
-        heights = torch.zeros_like(geometry.sizes)
-        merges.append(triton_rounds.merge_all(geometry, nodes, n_rows + len(copies), heights))
+        merges.append(
+            triton_rounds.merge_all(
+                geometry, nodes, n_rows + len(copies), torch.zeros_like(geometry.sizes)
+            )
+        )
     elif len(nodes) > 1:
         lengths = torch.linalg.vector_norm(geometry.centroids, dim=1)
         margins = Margins.of(n_columns, 1.0001 * float(lengths.max()))
@@ -179,8 +182,7 @@ def _as_rows(X: Tensor | ArrayLike, device: AnyDevice) -> Tensor:
         rows = torch.from_numpy(np.require(as_matrix(X), requirements=["C", "W"]))
     else:
         rows = X.detach()
-        if device is None:
-            device = rows.device
+        device = rows.device if device is None else device
     is_dense = rows.layout == torch.strided
     if rows.ndim != 2 or 0 in rows.shape or rows.is_complex() or not is_dense:
         raise DataError(
@@ -188,10 +190,8 @@ def _as_rows(X: Tensor | ArrayLike, device: AnyDevice) -> Tensor:
             "numbers"
         )
     rows = rows.to(choose_device(device))
-    if not rows.is_floating_point():
+    if rows.dtype != torch.float32:
         rows = rows.double()
-    elif rows.dtype != torch.float64:
-        rows = rows.float()
     is_bad = ~torch.isfinite(torch.linalg.vector_norm(rows, torch.inf, dim=1))
     if is_bad.any():
         raise DataError(
@@ -214,16 +214,13 @@ def _scale(rows: Tensor) -> float:
 
 def precisions(device: torch.device) -> tuple[Precision, ...]:
     """Return the formats of products that are fast on this device, cheapest first."""
-    has_kernel = triton_scan.is_available(device)
+    if triton_scan.is_available(device):
+        return (TENSOR_BFLOAT16, TENSOR_TFLOAT32, FLOAT64)
     if device.type == "cuda":
-        reduced = (TENSOR_BFLOAT16, TENSOR_TFLOAT32) if has_kernel else (TENSOR_TFLOAT32,)
-    elif has_kernel:
-        reduced = (TENSOR_BFLOAT16,)
-    elif multiplies_bfloat16(device):
-        reduced = (BFLOAT16, FLOAT32)
-    else:
-        reduced = (FLOAT32,)
-    return (*reduced, FLOAT64)
+        return (TENSOR_TFLOAT32, FLOAT64)
+    if multiplies_bfloat16(device):
+        return (BFLOAT16, FLOAT32, FLOAT64)
+    return (FLOAT32, FLOAT64)
 
 
 def _merge_copies(group: Tensor) -> tuple[Tensor, Tensor]:

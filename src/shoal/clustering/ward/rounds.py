@@ -42,7 +42,14 @@ def merge_round(clusters: Clusters, next_node: int) -> Tensor:
     has_lists = not clusters.are_few
     if has_lists:
         _follow(clusters, pairs)
-    made = _merge(clusters, pairs, next_node)
+    # Rounding may put a union below its parts, but a tree's heights must not fall.
+    parts = torch.maximum(clusters.heights[kept], clusters.heights[gone])
+    height = torch.maximum(pairs.distance, parts)
+    nodes = clusters.nodes
+    made = as_merges(nodes[kept], nodes[gone], height, pairs.kept_sizes + pairs.gone_sizes)
+    clusters.merge(kept, gone)
+    clusters.heights[kept] = height
+    nodes[kept] = next_node + torch.arange(len(kept), device=kept.device)
     if has_lists:
         _join(clusters, pairs)
     changed = torch.cat([kept, _stale(clusters, pairs)])
@@ -54,32 +61,18 @@ def merge_round(clusters: Clusters, next_node: int) -> Tensor:
     return made
 
 
-def _merge(clusters: Clusters, pairs: Pairs, next_node: int) -> Tensor:
-    kept = pairs.kept
-    gone = pairs.gone
-    nodes = clusters.nodes
-    # Rounding may put a union below its parts, but a tree's heights must not fall.
-    parts = torch.maximum(clusters.heights[kept], clusters.heights[gone])
-    height = torch.maximum(pairs.distance, parts)
-    made = as_merges(nodes[kept], nodes[gone], height, pairs.kept_sizes + pairs.gone_sizes)
-    clusters.merge(kept, gone)
-    clusters.heights[kept] = height
-    nodes[kept] = next_node + torch.arange(len(kept), device=kept.device)
-    return made
-
-
 def _follow(clusters: Clusters, pairs: Pairs) -> None:
     """Update all lists for the coming merges."""
     sizes = clusters.geometry.sizes
     margins = clusters.margins
     partners = Partners.of(pairs, sizes, clusters.floors, margins.eta)
-
-    def work(index: Tensor, low: Tensor, outside: Tensor, own_sizes: Tensor) -> None:
-        follow(Lists(index, low, outside), own_sizes, partners, margins)
-
     lists = clusters.lists
     clusters.workers.map_rows(
-        work, lists.index, lists.low, lists.outside, sizes, at_most=clusters.chunk_rows
+        lambda index, low, outside, own_sizes: follow(
+            Lists(index, low, outside), own_sizes, partners, margins
+        ),
+        *(lists.index, lists.low, lists.outside, sizes),
+        at_most=clusters.chunk_rows,
     )
     # A floor is a lower bound on a cluster's distance to all others; unions may lower it.
     clusters.floors = margins.moved(partners.bystander_low(clusters.floors), sizes)

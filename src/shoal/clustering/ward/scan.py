@@ -58,7 +58,8 @@ CHUNK_ROWS = {"cpu": 1 << 10, "cuda": 1 << 16}
 @dataclass
 class Clusters:
     """The clusters, the nearest of each and, unless they are few, its list; `points` are the
-    centroids in the first of `precisions`, `nodes` (M,) their nodes in the tree."""
+    centroids in the first of `precisions`, `nodes` (M,) their nodes in the tree, `floors` (M,) lows
+    for all other clusters, from the distance of the nearest."""
 
     geometry: Geometry
     nodes: Tensor
@@ -79,7 +80,6 @@ class Clusters:
         self.scratch = Scratch(device)
         self.is_live = torch.ones_like(geometry.sizes, dtype=torch.bool)
         self.floors = torch.zeros_like(geometry.sizes)
-        """Lows for all other clusters, from the distance of the nearest."""
         slots = torch.arange(self.n_live, device=device)
         self.decision = Decision(slots, self.floors.clone())
         every = max(1, self.n_live // N_MIDDLE)
@@ -127,16 +127,21 @@ class Clusters:
     def find(self, rows: Tensor) -> None:
         """Find the nearest of some clusters, from their lists if these prove it."""
         if not self.are_few:
-            self._scan(self._settled(rows))
+            unproven = self.workers.map_rows(
+                lambda part: self._settle(part, self.lists.take(part)),
+                rows,
+                at_most=self.chunk_rows,
+            )
+            self._scan(torch.cat(unproven))
             return
         if self.precisions[0] is not FLOAT64:
             self.precisions = (FLOAT64,)
             self._store_points()
-
-        def work(part: Tensor) -> None:
-            self.decision.put(part, self._nearest(part)[0])
-
-        self.workers.map_rows(work, rows, at_most=self._rows_at_once())
+        self.workers.map_rows(
+            lambda part: self.decision.put(part, self._nearest(part)[0]),
+            rows,
+            at_most=self._rows_at_once(),
+        )
 
     def _accept(self, rows: Tensor, lists: Lists, decision: Decision) -> None:
         self.lists.put(rows, lists)
@@ -150,27 +155,18 @@ class Clusters:
         self._accept(rows[sure], lists.take(sure), decision.take(sure))
         return rows[~is_certain]
 
-    def _settled(self, rows: Tensor) -> Tensor:
-        """Settle rows by their own lists; return the others."""
-
-        def work(part: Tensor) -> Tensor:
-            return self._settle(part, self.lists.take(part))
-
-        return torch.cat(self.workers.map_rows(work, rows, at_most=self.chunk_rows))
-
     def _scan(self, rows: Tensor) -> None:
-        left = rows
         for precision in self.precisions:
-            if len(left):
-                left = self._undecided(left, precision)
+            if len(rows):
+                rows = self._undecided(rows, precision)
 
         def work(block: Tensor) -> None:
             decision, low = self._nearest(block)
             slots = torch.arange(low.shape[1], device=low.device)
             self._accept(block, Lists.of_lowest(slots.expand_as(low), low, self.k), decision)
 
-        if len(left):
-            self.workers.map_rows(work, left, at_most=self._rows_at_once())
+        if len(rows):
+            self.workers.map_rows(work, rows, at_most=self._rows_at_once())
 
     def _undecided(self, rows: Tensor, precision: Precision) -> Tensor:
         """Scan with one precision; return the rows that it does not decide.

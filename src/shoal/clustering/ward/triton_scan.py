@@ -23,13 +23,10 @@ BLOCK_D = 64
 N_PROGRAMS = 528
 """Fewest programs, four per multiprocessor of a large GPU; the columns of few rows are split."""
 
-IS_WANTED = True
-"""Whether kernels are used if they can run; the tree is the same without them (for tests)."""
-
 
 def is_available(device: torch.device) -> bool:
     is_interpreted = _is_interpreted()
-    if not IS_WANTED or not (device.type == "cuda" or is_interpreted):
+    if device.type != "cuda" and not is_interpreted:
         return False
     try:
         import triton  # noqa: F401
