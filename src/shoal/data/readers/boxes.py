@@ -8,7 +8,6 @@ import math
 import os
 import re
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,17 +26,15 @@ from shoal.data.readers.tables import (
     PATH_COLUMNS,
     Row,
     Table,
-    as_table,
     class_names,
     image_finder,
-    is_frame,
     label_images,
     pick_column,
     read_table,
     read_text,
     require_column,
 )
-from shoal.data.storage import Place, absolute, reading
+from shoal.data.storage import N_REQUESTS, Place, absolute, reading
 from shoal.errors import DataError, UsageError
 from shoal.words import count, first_few
 
@@ -52,9 +49,6 @@ RELATIVE_BELOW = 2.0
 
 YOLO_NAMES = ("data.yaml", "classes.txt")
 """Files that name YOLO's classes."""
-
-N_THREADS = 16
-"""Files whose headers are read concurrently."""
 
 MEGADETECTOR = 'detection: {"file": …, "detections": [{"conf": …, "bbox": [x, y, width, height]}]}'
 COCO = 'box: {"image_id": …, "category_id": …, "bbox": [x, y, width, height]} with known ids'
@@ -108,8 +102,6 @@ class FoundBox(NamedTuple):
     """The width and height that the file states for the image."""
     is_relative: bool = False
     """Whether sides are shares of the width and height of the image."""
-    kind: str = ""
-    """What MegaDetector has found, such as an animal; not a label."""
 
 
 def add_boxes(listing: Listing, options: BoxOptions, *, allow_missing: bool) -> None:
@@ -153,19 +145,15 @@ def add_boxes(listing: Listing, options: BoxOptions, *, allow_missing: bool) -> 
     boxed = {split_name(name)[0] for name in labels}
     without = [name for name in listing.names if name not in boxed]
     listing.notes.append(f"{count(len(labels), 'box')} in {count(len(boxed), 'image')}")
-    kinds = Counter(box.kind for box in boxes if box.kind)
-    if kinds:
-        counts = ", ".join(f"{n:,} {kind}" for kind, n in kinds.most_common())
-        listing.notes.append(f"detections, not used as labels: {counts}")
-    if without:
-        use = "left out; --whole-images adds such images"
-        if options.whole_images:
-            use = "added as a whole"
-        listing.notes.append(f"{count(len(without), 'image')} without a box: {use}")
     listing.images = listing.names
     listing.names = sorted(labels)
     if options.whole_images:
         listing.names = sorted([*labels, *without])
+    elif without:
+        n_without = count(len(without), "image")
+        listing.notes.append(
+            f"{n_without} without a box: left out; --whole-images adds such images"
+        )
     if any(labels.values()):
         listing.labels = labels
 
@@ -187,7 +175,7 @@ def _read_sizes(
         except Unreadable as error:
             return error
 
-    with warnings.catch_warnings(), ThreadPoolExecutor(N_THREADS) as threads:
+    with warnings.catch_warnings(), ThreadPoolExecutor(N_REQUESTS) as threads:
         warnings.simplefilter("ignore")  # Pillow warns of large images
         return dict(zip(images, threads.map(read, images), strict=True))
 
@@ -240,10 +228,8 @@ def _read_source(options: BoxOptions, listing: Listing) -> list[FoundBox]:
     """Read boxes in any format, without those of a lower confidence."""
     source = options.source
     least = options.min_confidence or 0.0
-    if is_frame(source):
-        boxes = _read_columns(as_table(source))
-    elif not isinstance(source, str | os.PathLike):
-        raise UsageError(f"boxes: found {type(source).__name__}, expected a file or a data frame")
+    if not isinstance(source, str | os.PathLike):
+        boxes = _read_columns(read_table(source))
     elif Path(source).is_dir():
         boxes = [*_read_yolo(Path(source), listing)]
     elif absolute(source).suffix.lower() == ".json":
@@ -293,14 +279,12 @@ def _read_json(path: Place) -> tuple[list[FoundBox], float]:
 
 def _megadetector(file: str, content: Mapping[str, Any]) -> Iterator[FoundBox]:
     """Yield the boxes of MegaDetector; its categories (animal, person, vehicle) are not labels."""
-    kinds = {key: str(name) for key, name in (content.get("detection_categories") or {}).items()}
     for number, image in enumerate(content["images"]):
         location = f"{file}, image {number}"
         with reading(PurePath(location), MEGADETECTOR):
             for box in image.get("detections") or ():  # None: the image could not be read
                 found = _found(image["file"], box["bbox"], location, None, box["conf"])
-                kind = kinds.get(box.get("category"), "")
-                yield found._replace(is_relative=True, kind=kind)
+                yield found._replace(is_relative=True)
 
 
 def _coco(file: str, content: Mapping[str, Any]) -> Iterator[FoundBox]:
@@ -328,7 +312,6 @@ def _read_yolo(folder: Path, listing: Listing) -> Iterator[FoundBox]:
         for file in folder.rglob("*.txt")
         if file.name != "classes.txt"
     }
-    used = set[str]()
     for image in listing.names:
         stem = PurePosixPath(image).with_suffix("").as_posix()
         # The last folder named 'images' becomes 'labels', as in YOLO.
@@ -336,7 +319,6 @@ def _read_yolo(folder: Path, listing: Listing) -> Iterator[FoundBox]:
         name = next((name for name in (stem, beside, f"labels/{stem}") if name in files), None)
         if name is None:
             continue
-        used.add(name)
         for number, line in enumerate(read_text(folder / f"{name}.txt").split("\n"), start=1):
             cells = line.split()
             location = f"{name}.txt, line {number}"
@@ -350,11 +332,6 @@ def _read_yolo(folder: Path, listing: Listing) -> Iterator[FoundBox]:
             x, y, width, height = found.sides
             sides = (x - width / 2, y - height / 2, width, height)
             yield found._replace(sides=sides, is_relative=True)
-    unused = sorted(files - used)
-    if unused:
-        listing.notes.append(
-            f"{count(len(unused), 'text file')} without an image: {first_few(unused)}"
-        )
 
 
 def _yolo_names(folder: Path) -> dict[str, str]:

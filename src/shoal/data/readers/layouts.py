@@ -34,7 +34,6 @@ from shoal.data.readers.tables import (
     Row,
     Table,
     as_path,
-    as_table,
     class_names,
     encode,
     image_finder,
@@ -124,7 +123,7 @@ def read_collection(
         _refuse_columns(options)
         return _read_two_folders(check_folder(labeled), check_folder(unlabeled), options)
     if is_frame(source):
-        return _read_table(as_table(source), labels, options)
+        return _read_table(read_table(source), labels, options)
     if not isinstance(source, str | os.PathLike):
         return _read_list(source, labels, options)
     return _read_location(source, labels, options)
@@ -314,7 +313,7 @@ def _read_listed(listing: Listing, labels: Labels, options: ReadOptions) -> Coll
     _refuse_empty(listing)
     _replace_by_boxes(listing, options)
     if _is_table(labels):
-        return _read_labels(listing, _label_table(labels), options)
+        return _read_labels(listing, read_table(labels), options)
     if labels is None and listing.labels is not None:
         return _build(listing, listing.labels, "images with the labels of their shards or boxes")
     metadata = [name for name in listing.tables if PurePosixPath(name).name in METADATA_NAMES]
@@ -337,20 +336,6 @@ def _is_table(labels: Labels) -> bool:
     if isinstance(labels, str | Path):
         return FOLDERS.fullmatch(str(labels)) is None
     return labels is not None and labels is not False
-
-
-def _label_table(labels: Labels) -> Table:
-    if isinstance(labels, Mapping):
-        columns = {"path": list(labels), "label": list(labels.values())}
-        return Table("the mapping", None, columns, range(len(labels)), unit="entry")
-    if isinstance(labels, str | os.PathLike):
-        return read_table(labels)
-    if is_frame(labels):
-        return as_table(labels)
-    raise UsageError(
-        f"labels: found {type(labels).__name__}, expected a table, a data frame or a mapping of "
-        "paths to labels"
-    )
 
 
 def _refuse_columns(options: ReadOptions) -> None:

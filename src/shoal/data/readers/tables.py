@@ -9,32 +9,28 @@ labels are lost. Cells that look like this are refused.
 import csv
 import io
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
-from shoal.data.storage import Location, Place, absolute, open_file, reading
-from shoal.errors import DataError, missing_package
-from shoal.words import count, first_few
-
-if TYPE_CHECKING:
-    from pyarrow import ChunkedArray
 import os
 import posixpath
+import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shoal.arrays import UNLABELED, Ints, as_class, sort_classes
-from shoal.data.storage import ADDRESS, is_utf8
+from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
+from shoal.data.storage import ADDRESS, Place, absolute, is_utf8, open_file, reading
+from shoal.errors import DataError, UsageError, missing_package
+from shoal.words import count, first_few
+
+if TYPE_CHECKING:
+    from pyarrow import ChunkedArray
 
 PATH_COLUMNS = (
     *("file_name", "path", "filepath", "filename", "image", "img_file_name"),
@@ -76,20 +72,26 @@ class Table:
         return f"{self.where}, {self.unit} {self.lines[row]}"
 
 
-def read_table(file: Location) -> Table:
-    """Read a csv, tsv, jsonl, parquet or xlsx file; text must be UTF-8, with or without a BOM."""
-    path = absolute(file)
-    read = READERS.get(path.suffix.lower())
-    if read is None or (isinstance(path, Path) and not path.is_file()):
-        raise DataError(
-            f"{path}: not an existing table ({', '.join(TABLE_SUFFIXES)}); give one of paths and "
-            "labels"
+def read_table(source: Any) -> Table:
+    """Read a csv, tsv, jsonl, parquet or xlsx file (text is UTF-8, with or without a BOM), a data
+    frame of pandas or polars, or a mapping of paths to labels."""
+    if is_frame(source):
+        columns = {str(name): list(source[name].to_list()) for name in source.columns}
+        table = Table("the data frame", None, columns, range(int(source.shape[0])), unit="row")
+    elif isinstance(source, Mapping):
+        columns = {"path": list(source), "label": list(source.values())}
+        table = Table("the mapping", None, columns, range(len(source)), unit="entry")
+    elif isinstance(source, str | os.PathLike):
+        table = _read_file(absolute(source))
+    else:
+        raise UsageError(
+            f"found {type(source).__name__}, expected a table, a data frame or a mapping of paths "
+            "to labels"
         )
-    table = read(path)
     if not len(table):
         raise DataError(
-            f"{path}: no rows; expected a header, and a row per image (in an xlsx file, on its "
-            "first sheet)"
+            f"{table.where}: no rows; expected a header, and a row per image (in an xlsx file, on "
+            "its first sheet)"
         )
     return table
 
@@ -99,10 +101,14 @@ def is_frame(source: object) -> bool:
     return all(hasattr(source, name) for name in ("columns", "__getitem__", "shape"))
 
 
-def as_table(frame: Any) -> Table:
-    """Return a pandas or polars data frame as a table."""
-    columns = {str(name): list(frame[name].to_list()) for name in frame.columns}
-    return Table("the data frame", None, columns, range(int(frame.shape[0])), unit="row")
+def _read_file(path: Place) -> Table:
+    read = READERS.get(path.suffix.lower())
+    if read is None or (isinstance(path, Path) and not path.is_file()):
+        raise DataError(
+            f"{path}: not an existing table ({', '.join(TABLE_SUFFIXES)}); give one of paths and "
+            "labels"
+        )
+    return read(path)
 
 
 def pick_column(
