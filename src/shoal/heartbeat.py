@@ -21,9 +21,6 @@ N_MISSED = 9
 """Beats in a row that a process may miss. They are counted in beats of this process, so that time
 in which the machine sleeps does not count."""
 
-FAILED = 1
-"""The exit code after another process was lost."""
-
 ENDED = "ended"
 LEFT = "left"
 """Last beats of a process: after an error, and after it has finished."""
@@ -95,7 +92,7 @@ class Heartbeat:
                     flush=True,
                 )
                 # The main thread may wait for another process in a call that nothing interrupts.
-                os._exit(FAILED)
+                os._exit(1)
 
     def is_lost(self, other: int) -> bool:
         """Return whether another process has failed, or is silent for too long."""

@@ -41,12 +41,9 @@ def read_yaml(file: str | os.PathLike[str]) -> Any:
     path = Path(file)
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: cannot be read as UTF-8 text ({error})") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        found = " ".join(str(error).split())
+        raise UsageError(f"{path}: cannot be read as YAML in UTF-8: {found}") from error
     return content or {}
 
 
@@ -79,7 +76,7 @@ def from_dict(cls: type[Settings], plain: object, *, where: str = "settings") ->
     out of range."""
     if not isinstance(plain, Mapping):
         raise UsageError(
-            f"{where}: found {show(plain)}, expected keys and values of {cls.__name__}"
+            f"{where}: found {plain!r:.60}, expected keys and values of {cls.__name__}"
         )
     accepted = _accepted(cls, plain)
     values = {}
@@ -129,10 +126,10 @@ def convert(hint: object, value: object, where: str) -> object:
     if origin is Literal:
         if value in args:
             return value
-        raise UsageError(f"{where}: found {show(value)}{did_you_mean(str(value), map(str, args))}")
+        raise UsageError(f"{where}: found {value!r:.60}{did_you_mean(str(value), map(str, args))}")
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise UsageError(f"{where}: found {show(value)}, expected a list")
+            raise UsageError(f"{where}: found {value!r:.60}, expected a list")
         kinds = args[:1] * len(value) if args[-1] is Ellipsis else args
         if len(kinds) != len(value):
             raise UsageError(f"{where}: found {len(value)} values, expected {len(kinds)}")
@@ -145,7 +142,7 @@ def convert(hint: object, value: object, where: str) -> object:
     if isinstance(hint, type) and isinstance(value, hint) and is_bool == (hint is bool):
         return value
     expected = TYPE_NAMES.get(hint, str(hint))
-    raise UsageError(f"{where}: found {show(value)}, expected {expected}")
+    raise UsageError(f"{where}: found {value!r:.60}, expected {expected}")
 
 
 def differences(new: object, old: object) -> list[str]:
@@ -161,15 +158,7 @@ def _differences(new: object, old: object, name: str) -> Iterator[str]:
         for key in {**new, **old}:
             yield from _differences(new.get(key), old.get(key), f"{name}.{key}".lstrip("."))
     elif new != old:
-        yield f"{name}: {show(new)}, was {show(old)}"
-
-
-def show(value: object) -> str:
-    """Return a value as text for an error message, shortened to 60 characters."""
-    text = repr(value)
-    if len(text) > 60:
-        return f"{text[:57]}..."
-    return text
+        yield f"{name}: {new!r:.60}, was {old!r:.60}"
 
 
 @dataclasses.dataclass(frozen=True)

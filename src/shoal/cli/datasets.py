@@ -7,8 +7,6 @@ import typer
 
 from shoal.cli.console import Json, result
 
-INCOMPLETE = 3
-
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -57,4 +55,4 @@ def verify(name: Name, root: Root, json: Json = False) -> None:
     verification = verify_benchmark(name, root)
     result(verification.describe(), asdict(verification), as_json=json)
     if not verification.is_complete:
-        raise typer.Exit(INCOMPLETE)
+        raise typer.Exit(3)

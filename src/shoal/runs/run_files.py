@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shoal.arrays import archive_arrays, name_rows, unusable_rows
 from shoal.errors import DataError
-from shoal.settings import Plain, show
+from shoal.settings import Plain
 from shoal.words import one_line
 
 
@@ -63,7 +63,7 @@ def _parsed(text: str, file: Path, line: int | None = None) -> Plain:
     with reading(file, line):
         content = json.loads(text)
     if not isinstance(content, dict):
-        raise damaged(file, f"found {show(content)}, expected an object with keys", line)
+        raise damaged(file, f"found {content!r:.60}, expected an object with keys", line)
     return content
 
 

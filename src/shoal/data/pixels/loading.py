@@ -318,7 +318,7 @@ def _decode(
                 for position in positions:
                     i = pending[position]
                     reason = reasons.get(position, "")
-                    n_lost = n_lost + 1 if reason.startswith(LOST) else 0
+                    n_lost = n_lost + 1 if LOST in reason else 0
                     if n_lost >= MAX_LOST:
                         raise ShoalError(
                             f"{collection.where}: {reason}, for {n_lost} images in a row; decoded "

@@ -40,9 +40,6 @@ MAX_BYTES = 4 << 30
 N_AHEAD = 8
 """Images that are downloaded while one is decoded."""
 
-CRASHED = "the decoder crashed"
-
-
 Batch = tuple[range, dict[int, str]]
 """Positions of finished paths, and the reason for each one that cannot be decoded."""
 
@@ -123,7 +120,7 @@ def _decode_singly(
             try:
                 failed = _submit(pool, job, task, paths).result()
             except BrokenProcessPool:
-                yield task, {suspects.popleft(): CRASHED}
+                yield task, {suspects.popleft(): "the decoder crashed"}
                 return
             suspects.popleft()
             yield task, failed
