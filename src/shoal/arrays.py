@@ -203,7 +203,6 @@ def name_rows(mask: Bools) -> str:
 
 
 def digest_names(names: Sequence[str], labels: Ints) -> str:
-    """Return a checksum of the names of images and of their labels."""
     digest = hashlib.sha256(labels.tobytes())
     digest.update("\0".join(names).encode("utf-8", "surrogateescape"))
     return digest.hexdigest()

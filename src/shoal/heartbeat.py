@@ -27,7 +27,6 @@ LEFT = "left"
 
 
 def lost_message(rank: int, n_processes: int) -> str:
-    """Return the message of a process that ends because another one has."""
     return (
         f"process {rank} of {n_processes} ends because another process has ended; see the error of "
         "that one, then run the command again (`shoal discover` and `shoal compare` with --resume)"

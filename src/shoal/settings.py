@@ -53,7 +53,6 @@ def dump_settings(settings: object) -> str:
 
 
 def to_dict(settings: Any) -> dict[str, Any]:
-    """Return settings as plain dictionaries and lists."""
     plain = {}
     for field in dataclasses.fields(settings):
         key = field.name

@@ -157,7 +157,6 @@ def options(
         bool, typer.Option("--debug", help="Print the traceback of an error.")
     ] = False,
 ) -> None:
-    """Set the options of every command."""
     verbosity.is_quiet = quiet
     verbosity.is_verbose = verbose
     verbosity.is_debug = debug

@@ -76,7 +76,6 @@ class PreviousCategories:
     cannot_links: Mapping[str, frozenset[int]]
     """Categories that each image was rejected from."""
     next_id: int
-    """The first free category id."""
     reserved_names: frozenset[str]
     """Names that no new category may get, including those of former categories."""
 
@@ -102,7 +101,6 @@ class Collection:
     classes: tuple[str, ...]
     """Names of the known classes, sorted unless the caller gave an order."""
     root: Path | None = None
-    """The local folder of the files, or None."""
     images: Any = None
     """PIL images or arrays in memory in the order of `names`, or None; or one array of all."""
     stored: StoredFiles | None = None
@@ -133,7 +131,6 @@ class Collection:
 
     @cached_property
     def is_labeled(self) -> Bools:
-        """(N,) whether each image is labeled."""
         return self.labels != UNLABELED
 
     @property

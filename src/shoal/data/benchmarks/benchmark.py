@@ -111,7 +111,6 @@ class PartReport:
     layout: str
     """The layout that was found, or the one of which most is present."""
     missing: list[str]
-    """Files, folders and listed images that are missing."""
     problems: list[str] = field(default_factory=list)
     """What cannot be read, and counts that differ from the published ones."""
     counts: dict[str, int] = field(default_factory=dict)
@@ -131,7 +130,6 @@ class Verification:
     """Whether nothing is missing, and all counts are the published ones."""
 
     def describe(self) -> str:
-        """Return the verification as text, and what to download if anything is missing."""
         facts = get_facts(self.name)
         lines = [f"{facts.title} in {self.root}"]
         for part in self.parts:

@@ -167,7 +167,6 @@ def _whole(file: str, _modified: int) -> Image.Image:
 
 
 def _open(path: str, data: bytes | None) -> Image.Image:
-    """Open an image file, or its content, by its header."""
     source: str | io.BytesIO = path
     is_heic = path.lower().endswith(HEIC_SUFFIXES)
     if data is not None:

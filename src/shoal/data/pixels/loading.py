@@ -90,7 +90,6 @@ class Pixels:
 
     @cached_property
     def checksum(self) -> str:
-        """A checksum of all pixels, which are read once."""
         return digest_rows(self)
 
     @property
@@ -111,7 +110,6 @@ class Pixels:
 
     @property
     def size(self) -> int:
-        """Pixels along a side."""
         return int(self.store.shape[1])
 
     def unload(self) -> None:
@@ -175,7 +173,6 @@ def load_pixels(
 
 
 def none_readable(skipped: dict[str, str]) -> DataError:
-    """Return the error for a collection of which no image can be decoded."""
     reasons = [reason for reason, _ in Counter(skipped.values()).most_common(3)]
     return DataError(f"none of the {len(skipped):,} images can be decoded: {'; '.join(reasons)}")
 
@@ -210,7 +207,6 @@ class Store:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one image."""
         return self.size * self.size * 3
 
     def pending(self, names: Sequence[str], states: Sequence[str | None]) -> list[int]:

@@ -48,7 +48,6 @@ RELATIVE_BELOW = 2.0
 """A table whose values are all smaller has relative boxes: fractions of the width and height."""
 
 YOLO_NAMES = ("data.yaml", "classes.txt")
-"""Files that name YOLO's classes."""
 
 MEGADETECTOR = 'detection: {"file": …, "detections": [{"conf": …, "bbox": [x, y, width, height]}]}'
 COCO = 'box: {"image_id": …, "category_id": …, "bbox": [x, y, width, height]} with known ids'
@@ -105,11 +104,13 @@ class FoundBox(NamedTuple):
 
 
 def add_boxes(listing: Listing, options: BoxOptions, *, allow_missing: bool) -> None:
-    """Replace images by their boxes, and their labels by those of boxes if any box has one.
+    """Replace images by their boxes, if there are any, and their labels if any box has one.
 
     Boxes that are empty, outside their image or in an unreadable image are left out. Raise for an
     invalid box, a box with two labels and, unless `allow_missing`, many boxes in missing images.
     """
+    if options.source is None:
+        return
     refuse_boxes(options, has_files=listing.stored is None)
     folder = None
     if isinstance(options.source, str | os.PathLike):
@@ -207,7 +208,6 @@ def _found(
     label: object = None,
     confidence: object = None,
 ) -> FoundBox:
-    """Return a box with its numbers checked."""
     x, y, width, height = (_number(side, location) for side in sides)
     certainty = None
     if not is_missing(confidence) and confidence != "":
@@ -248,7 +248,6 @@ def _read_source(options: BoxOptions, listing: Listing) -> list[FoundBox]:
 
 
 def _read_columns(table: Table) -> list[FoundBox]:
-    """Read a table with a row per box."""
     accepted = (PATH_COLUMNS, *((name,) for name in BOX_COLUMNS))
     required = [table.columns[require_column(table, names, None, names[0])] for names in accepted]
     no_cells = [None] * len(table)

@@ -46,8 +46,12 @@ if TYPE_CHECKING:
     from pyarrow import ChunkedArray
 
 NAME_COLUMNS = (*PATH_COLUMNS, "uuid", "filenames")
-COLUMN_NAMES = (("emb", "embedding", "vector"), NAME_COLUMNS, (*LABEL_COLUMNS, "labels"))
-ARRAY_NAMES = (("x",), ("paths",), ("y",))
+COLUMN_NAMES: tuple[Sequence[str], ...] = (
+    ("emb", "embedding", "vector"),
+    NAME_COLUMNS,
+    (*LABEL_COLUMNS, "labels"),
+)
+ARRAY_NAMES: tuple[Sequence[str], ...] = (("x",), ("paths",), ("y",))
 """Accepted names of embeddings, paths and labels in parquet and in npz files, in any case."""
 
 NUMBERED_NAME = re.compile(r"(row|image)-\d+")
@@ -99,7 +103,6 @@ def read_embeddings(
             f"{path}: not a file of embeddings; give an existing local file "
             f"({', '.join(EMBEDDING_SUFFIXES)})"
         )
-    columns: dict[str, Any]
     if suffix == ".parquet":
         columns = dict(read_parquet_columns(path))
         vector_names, path_names, label_names = COLUMN_NAMES
@@ -147,7 +150,7 @@ def read_embeddings(
     )
 
 
-def _load_arrays(path: Path, name: str) -> dict[str, Array]:
+def _load_arrays(path: Path, name: str) -> dict[str, Any]:
     """Return the arrays of an npz file by name; that of an npy file is called `name`, and mapped.
 
     Nothing is unpickled.

@@ -88,10 +88,10 @@ def check_folder(folder: Location) -> Path:
     refuse_address(folder)
     path = absolute_path(folder)
     if not path.is_dir():
-        problem = "no such folder"
-        if path.exists():
-            problem = "found a file (unpack an archive; for embeddings, use `shoal cluster`)"
-        raise DataError(f"{path}: {problem}; give the folder of the images")
+        raise DataError(
+            f"{path}: not a folder; give the folder of the images (unpack an archive; for "
+            "embeddings, use `shoal cluster`)"
+        )
     return path
 
 

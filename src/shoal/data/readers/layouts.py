@@ -54,7 +54,7 @@ from shoal.data.storage import (
     why_unfit,
 )
 from shoal.errors import DataError, UsageError
-from shoal.words import count, first_few, plural
+from shoal.words import count, first_few, listed
 
 UNLABELED_FOLDERS = ("unlabeled", "unlabelled", "_unlabeled", "unknown", "unsorted")
 """First-level folders whose images are unlabeled, in upper or lower case."""
@@ -260,7 +260,7 @@ def _read_files(
         listing.stored = StoredFiles.of_states(
             where, {name: str(states[file]) for name, file in file_of.items()}
         )
-    _replace_by_boxes(listing, options)
+    add_boxes(listing, options.boxes, allow_missing=options.allow_missing)
     return _build(listing, listing.labels, layout)
 
 
@@ -303,7 +303,7 @@ def _read_two_folders(labeled: Path, unlabeled: Path, options: ReadOptions) -> C
         both.notes += [f"{folder.name}: {note}" for note in listing.notes]
     both.names = sorted(labels)
     both.labels = labels
-    _replace_by_boxes(both, options)
+    add_boxes(both, options.boxes, allow_missing=options.allow_missing)
     layout = f"two folders: {labeled.name} (a folder per category) and {unlabeled.name} (unlabeled)"
     return _build(both, both.labels, layout)
 
@@ -311,24 +311,21 @@ def _read_two_folders(labeled: Path, unlabeled: Path, options: ReadOptions) -> C
 def _read_listed(listing: Listing, labels: Labels, options: ReadOptions) -> Collection:
     """Read listed images with the given labels, or with those stored next to them."""
     _refuse_empty(listing)
-    _replace_by_boxes(listing, options)
+    add_boxes(listing, options.boxes, allow_missing=options.allow_missing)
     if _is_table(labels):
-        return _read_labels(listing, read_table(labels), options)
+        table = read_table(labels)
+        return _read_labels(listing, [table], f"a folder with the labels of {table.where}", options)
     if labels is None and listing.labels is not None:
         return _build(listing, listing.labels, "images with the labels of their shards or boxes")
-    metadata = [name for name in listing.tables if PurePosixPath(name).name in METADATA_NAMES]
-    if labels is None and metadata:
-        return _read_metadata(listing, metadata, options)
+    metadata = _metadata_tables(listing, options) if labels is None else []
+    if metadata:
+        layout = "a Hugging Face image folder with labels from its metadata, not from its folders"
+        return _read_labels(listing, metadata, layout, options)
     _refuse_columns(options)
     if labels is False:
         return _build(listing, {}, "a folder without labels")
     level = FOLDERS.fullmatch(str(labels))
     return _read_folder_names(listing, int((level and level[1]) or 1))
-
-
-def _replace_by_boxes(listing: Listing, options: ReadOptions) -> None:
-    if options.boxes.source is not None:
-        add_boxes(listing, options.boxes, allow_missing=options.allow_missing)
 
 
 def _is_table(labels: Labels) -> bool:
@@ -359,28 +356,48 @@ def _refuse_empty(listing: Listing) -> None:
         )
 
 
-def _read_labels(listing: Listing, table: Table, options: ReadOptions) -> Collection:
-    paths = require_column(table, PATH_COLUMNS, options.path_column, "path")
-    column = require_column(table, LABEL_COLUMNS, options.label_column, "label")
-    find = image_finder([*listing.names, *listing.images], listing.root, table.folder)
-    labels, notes = label_images(
-        table_rows(table, paths, column, find), allow_missing=options.allow_missing
-    )
+def _read_labels(
+    listing: Listing, tables: Sequence[Table], layout: str, options: ReadOptions
+) -> Collection:
+    rows: list[Row] = []
+    columns: list[str] = []
+    for table in tables:
+        paths = require_column(table, PATH_COLUMNS, options.path_column, "path")
+        column = require_column(table, LABEL_COLUMNS, options.label_column, "label")
+        columns += [paths, column]
+        find = image_finder([*listing.names, *listing.images], listing.root, table.folder)
+        rows += table_rows(table, paths, column, find)
+    labels, notes = label_images(rows, allow_missing=options.allow_missing)
     if not labels:
         remedy = "use paths relative to that folder"
-        if split_name(str(table.columns[paths][0]))[1] and split_name(listing.names[0])[1]:
+        if split_name(rows[0][0])[1] and split_name(listing.names[0])[1]:
             remedy = "name boxes by their places after --margin, or whole images"
         raise DataError(
-            f"{table.where}: none of its {len(table):,} paths is an image in {listing.root}; the "
-            f"first one is {table.columns[paths][0]!r}, but images are named like "
-            f"{listing.names[0]!r}; {remedy}"
+            f"none of the {len(rows):,} rows names an image in {listing.root}; the first one is "
+            f"{rows[0][0]}, but images are named like {listing.names[0]!r}; {remedy}"
         )
     listing.notes += notes
-    layout = f"a folder with the labels of {table.where} (columns {paths!r} and {column!r})"
-    return _build(listing, labels, layout)
+    named = listed([repr(column) for column in dict.fromkeys(columns)])
+    return _build(listing, labels, f"{layout} (columns {named})")
 
 
-def _read_folder_names(listing: Listing, level: int = 1) -> Collection:
+def _metadata_tables(listing: Listing, options: ReadOptions) -> list[Table]:
+    """Return the tables of labels next to images, as in Hugging Face's image folders."""
+    tables = []
+    for name in listing.tables:
+        if PurePosixPath(name).name not in METADATA_NAMES:
+            continue
+        table = read_table(f"{listing.root}/{name}")
+        paths = pick_column(table.columns, PATH_COLUMNS, options.path_column, table.where)
+        column = pick_column(table.columns, LABEL_COLUMNS, options.label_column, table.where)
+        if paths is None or column is None:
+            listing.notes.append(f"{name} is ignored: it has no column of paths, or none of labels")
+        else:
+            tables.append(table)
+    return tables
+
+
+def _read_folder_names(listing: Listing, level: int) -> Collection:
     """Label listed images by the names of their folders at a level; images above that level are
     unlabeled.
 
@@ -404,32 +421,6 @@ def _read_folder_names(listing: Listing, level: int = 1) -> Collection:
     layout = "a folder without labels"
     if folders:
         layout = f"{count(len(folders), 'folder')}, each a category, the rest unlabeled"
-    return _build(listing, labels, layout)
-
-
-def _read_metadata(listing: Listing, metadata: list[str], options: ReadOptions) -> Collection:
-    """Label listed images by metadata files, as in Hugging Face's image folders."""
-    rows: list[Row] = []
-    columns = set[str]()
-    for name in metadata:
-        table = read_table(f"{listing.root}/{name}")
-        paths = pick_column(table.columns, PATH_COLUMNS, options.path_column, table.where)
-        column = pick_column(table.columns, LABEL_COLUMNS, options.label_column, table.where)
-        if paths is None or column is None:
-            listing.notes.append(f"{name} is ignored: it has no column of paths, or none of labels")
-            continue
-        columns.add(column)
-        find = image_finder([*listing.names, *listing.images], listing.root, table.folder)
-        rows += table_rows(table, paths, column, find)
-    labels, notes = label_images(rows, allow_missing=options.allow_missing)
-    listing.notes += notes
-    if not labels:
-        return _read_folder_names(listing)
-    some = ", ".join(sorted(columns))
-    layout = (
-        "a Hugging Face image folder with labels from its metadata "
-        f"({plural(len(columns), 'column')} {some}), not from its folders"
-    )
     return _build(listing, labels, layout)
 
 

@@ -239,7 +239,6 @@ READERS = {
     ".parquet": _read_parquet,
     ".xlsx": _read_xlsx,
 }
-"""The readers of `TABLE_SUFFIXES`."""
 
 
 def read_parquet_columns(path: Place) -> "dict[str, ChunkedArray]":
@@ -416,8 +415,6 @@ def image_finder(names: Sequence[str], root: PurePath, folder: PurePath | None) 
 def as_path(cell: object, location: str) -> str:
     if isinstance(cell, os.PathLike):
         cell = os.fspath(cell)
-    if isinstance(cell, Mapping):  # Hugging Face's image struct: {"bytes": …, "path": …}
-        cell = cell.get("path")
     if not isinstance(cell, str) or not cell.strip():
         raise DataError(f"{location}: found {str(cell)[:40]!r}, expected the path of an image")
     return cell
