@@ -97,15 +97,11 @@ def as_labels(y: ArrayLike, n_rows: int, *, name: str = "y") -> Ints:
         raise DataError(
             f"{name}: found shape {labels.shape}, expected ({n_rows},), one label per row"
         )
-    is_number = labels.dtype.kind in "iuf"
-    if not is_number or not (np.isfinite(labels) & (labels == np.trunc(labels))).all():
+    is_whole = labels.dtype.kind in "iuf" and np.isfinite(labels) & (labels == np.trunc(labels))
+    if not np.all(is_whole) or (labels < UNLABELED).any():
         raise DataError(
-            f"{name}: found dtype {labels.dtype}, expected whole numbers with -1 for unlabeled"
-        )
-    bad = labels < UNLABELED
-    if bad.any():
-        raise DataError(
-            f"{name}: labels below -1 in {name_rows(bad)}; -1 means unlabeled, classes count from 0"
+            f"{name}: found dtype {labels.dtype}, expected whole numbers from 0 up, or -1 for "
+            "unlabeled"
         )
     return labels.astype(np.int64)
 

@@ -42,7 +42,6 @@ class StoredFiles:
 
     @classmethod
     def of_states(cls, where: str, states: Mapping[str, str]) -> "StoredFiles":
-        """Return files below an address by their names and states."""
         return cls(
             where=where,
             locations=tuple(f"{where.removesuffix('/')}/{name}" for name in states),
@@ -170,9 +169,7 @@ class Collection:
             raise DataError("none of the requested images is in the collection")
         assert (np.diff(chosen, prepend=-1) > 0).all(), "increasing positions"
         images = self.images
-        if isinstance(images, np.ndarray):
-            images = images[chosen]
-        elif images is not None:
+        if images is not None:
             images = tuple(images[i] for i in chosen)
         return replace(
             self,

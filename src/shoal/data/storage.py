@@ -127,11 +127,10 @@ def absolute(location: Location) -> Place:
 
 def why_unfit(name: str) -> str | None:
     """Return why a name in a store or shard cannot be the name of an image, or None."""
-    if not is_utf8(name) or shown(name) != name:
-        return "the name is not UTF-8, or contains control characters"
     has_drive = re.match(r"[A-Za-z]:[/\\]", name) is not None
-    if has_drive or not set(name.split("/")).isdisjoint({"", ".", ".."}):
-        return "the name leads out of the collection, or has an empty part"
+    leads_out = has_drive or not set(name.split("/")).isdisjoint({"", ".", ".."})
+    if leads_out or shown(name) != name:  # those that are not UTF-8 are shown differently
+        return "the name leads out of the collection, has an empty part or control characters"
     return None
 
 

@@ -34,7 +34,7 @@ from shoal.arrays import Ints, digest_rows
 from shoal.boxes import split_file
 from shoal.data.collection import Collection
 from shoal.data.pixels.decoding import MISSING, Unreadable, decode_image
-from shoal.data.pixels.workers import CHUNK, DecodingJob, available_cpus, decode_files
+from shoal.data.pixels.workers import DecodingJob, available_cpus, decode_files
 from shoal.data.storage import LOST, Location, as_address
 from shoal.errors import DataError, ShoalError
 from shoal.files import cache_folder, make_folder, scratch_array, write_text, writing
@@ -43,13 +43,7 @@ from shoal.progress import Progress
 VERSION = 1
 """Version of the decoding; a new one invalidates cached pixels."""
 
-NO_ROW = ("", -1)
-"""What stands for the state and the row of an image that is not in the cache."""
-
 INDEX = "index.json"
-
-CHUNK_OF_ROWS = 128
-"""Images per task from parquet shards, whose rows are stored in groups of about 100."""
 
 SAVE_EVERY_S = 20.0
 """Seconds between two saves of the index; saving that of a million images takes one."""
@@ -168,7 +162,7 @@ def load_pixels(
             if pending:
                 failed |= _decode(collection, pending, states, store, n_workers, report)
     report(len(names), len(names))
-    rows = [store.rows.get(name, NO_ROW)[1] for name in names]
+    rows = [store.rows[name][1] if name in store.rows else -1 for name in names]
     return _assemble(collection, store.open(), rows, failed)
 
 
@@ -211,8 +205,12 @@ class Store:
 
     def pending(self, names: Sequence[str], states: Sequence[str | None]) -> list[int]:
         """Return the positions of existing files that are new or have changed."""
-        known = [self.rows.get(name, NO_ROW)[0] for name in names]
-        return [i for i, state in enumerate(states) if state is not None and state != known[i]]
+        known = {name: state for name, (state, _) in self.rows.items()}
+        return [
+            i
+            for i, state in enumerate(states)
+            if state is not None and state != known.get(names[i])
+        ]
 
     def write(self) -> None:
         """Replace the index in one step, after its rows are on the disk."""
@@ -291,13 +289,10 @@ def _decode(
     Return the reason for each position that cannot be decoded.
     """
     names = collection.names
-    chunk = CHUNK
     stored = collection.stored
     if stored is not None:
         pending = sorted(pending, key=stored.order.__getitem__)
         paths = [stored.locations[i] for i in pending]
-        if paths[0].startswith("row:"):
-            chunk = CHUNK_OF_ROWS
     else:
         # Strings: a Path per image would double the time.
         paths = [f"{collection.root}/{names[i]}" for i in pending]
@@ -309,7 +304,7 @@ def _decode(
     save_at = time.monotonic() + SAVE_EVERY_S
     report(n_done, len(names))
     try:
-        with contextlib.closing(decode_files(job, paths, n_workers, chunk)) as batches:
+        with contextlib.closing(decode_files(job, paths, n_workers)) as batches:
             for positions, reasons in batches:
                 for position in positions:
                     i = pending[position]

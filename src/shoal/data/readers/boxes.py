@@ -160,7 +160,6 @@ def add_boxes(listing: Listing, options: BoxOptions, *, allow_missing: bool) -> 
 
 
 def refuse_boxes(options: BoxOptions, *, has_files: bool) -> None:
-    """Raise if boxes are given for images that are not local files."""
     if options.source is not None and not has_files:
         raise UsageError("boxes: found images that are not local files; give a local folder")
 

@@ -27,8 +27,6 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
 LABEL_TABLE_NAMES = tuple(f"labels{suffix}" for suffix in TABLE_SUFFIXES)
 SHARD_SUFFIXES = (".tar", ".parquet")
 
-HIDDEN = "ignored because of a leading dot"
-
 
 @dataclass
 class Listing:
@@ -96,7 +94,6 @@ def check_folder(folder: Location) -> Path:
 
 
 def refuse_address(location: Location) -> None:
-    """Refuse a network address where only local files are read."""
     address = as_address(location)
     if address is not None:
         raise DataError(
@@ -127,13 +124,12 @@ def list_folder(root: Path) -> Listing:
         try:
             with os.scandir(root / folder) as entries:
                 for entry in entries:
+                    if is_hidden(entry.name):
+                        continue
                     name = f"{folder}/{entry.name}".removeprefix("/")
                     is_file = entry.is_file(follow_symlinks=False)
                     is_file = is_file or not os.path.isdir(entry)  # noqa: PTH112
-                    if is_hidden(entry.name):
-                        if not is_file or name.lower().endswith(IMAGE_SUFFIXES):
-                            listing.ignore(HIDDEN, name)
-                    elif is_file:
+                    if is_file:
                         _add_file(entry, name, listing)
                     elif entry.is_symlink():
                         links.append(name)
@@ -157,9 +153,7 @@ def list_remote_folder(address: Address) -> Listing:
     states: dict[str, str] = {}
     with reading(address):
         for name, state in list_remote(address):
-            if is_hidden(name):
-                listing.ignore(HIDDEN, name)
-            elif listing.is_image(name):
+            if not is_hidden(name) and listing.is_image(name):
                 reason = why_unfit(name)
                 if reason is None:
                     states[name] = state

@@ -206,7 +206,6 @@ def _read_list(source: Source, labels: Labels, options: ReadOptions) -> Collecti
 
 
 def is_list(source: Source) -> bool:
-    """Return whether a source is a list or an array of images or paths."""
     has_entries = hasattr(source, "__len__") and getattr(source, "shape", None) != ()
     return has_entries and not isinstance(source, Mapping | bytes)
 
@@ -220,7 +219,7 @@ def _read_files(
 ) -> Collection:
     """Read listed files; relative paths start at the table's folder, else at the working directory.
 
-    Notes count missing files and files listed twice. Raise for a file with two labels and, unless
+    Notes count missing files. Raise for a file with two labels and, unless
     missing ones are allowed, for many missing files.
     """
     locations = [table.location(i) for i in range(len(table))]
@@ -336,7 +335,6 @@ def _is_table(labels: Labels) -> bool:
 
 
 def _refuse_columns(options: ReadOptions) -> None:
-    """Raise if a column is named although no table is read."""
     column = options.path_column or options.label_column
     if column is not None:
         raise UsageError(f"column {column!r}: no table of labels is read; give one as the labels")

@@ -140,11 +140,6 @@ def read_shards(
         reason = next(iter(listing.left_out.values()), reason)
         raise DataError(f"{where}: {reason}; give other shards")
     listing.finish()
-    if is_prefixed:
-        listing.notes.append(
-            "some shards contain images of the same name, so each image's name starts with the "
-            "name of its shard"
-        )
     # Images are sorted by name, and read in the order of the shards.
     order = sorted(range(len(images)), key=lambda i: images[i].name)
     images = [images[i] for i in order]
@@ -297,9 +292,8 @@ def _index_parquet(
         schema = parquet.schema_arrow
         column = _image_column(schema, image_column)
         if column is None:
-            named = f" named {image_column}" if image_column else ""
             raise DataError(
-                f"{file}: no column of images{named} (a struct of bytes and path, or bytes in a "
+                f"{file}: no column of images (a struct of bytes and path, or bytes in a "
                 f"column named {', '.join(IMAGE_COLUMNS)}); found {', '.join(schema.names)}; name "
                 "it with --path-column"
             )

@@ -153,40 +153,38 @@ def _read_csv(path: Place) -> Table:
         # Excel writes semicolons in countries where the comma is the decimal sign.
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    rows: list[list[str]] = []
-    lines: list[int] = []
+    rows: dict[int, list[str]] = {}
     line = 1
     try:
         for row in reader:
-            if rows and row and len(row) != len(rows[0]):
+            header = next(iter(rows.values()), row)
+            if row and len(row) != len(header):
                 raise csv.Error(
-                    f"found {count(len(row), 'cell')}, expected {len(rows[0])} as in the header"
+                    f"found {count(len(row), 'cell')}, expected {len(header)} as in the header"
                 )
             if any(map(_holds_rows, row)):
                 raise csv.Error("a quote is not closed")
-            if row:
-                rows.append(row)
-                lines.append(line)
+            # No empty row, nor EcoTaxa's second row, which holds the types of the columns.
+            if not all(cell in ("[t]", "[f]") for cell in row):
+                rows[line] = row
             line = reader.line_num + 1
     except csv.Error as error:
         raise DataError(
             f"{path}, line {line}: {error}; put a text that contains {delimiter!r} in quotes, "
             'write a quote inside it as "", and leave no cell out'
         ) from error
-    if len(rows) > 1 and all(cell in ("[t]", "[f]") for cell in rows[1]):
-        del rows[1], lines[1]  # EcoTaxa's second row holds the types of the columns
-    return _with_header(path, rows, lines, "line")
+    return _with_header(path, rows, "line")
 
 
-def _with_header(
-    path: Place, rows: Sequence[Sequence[object]], lines: Sequence[int], unit: str
-) -> Table:
-    """Return a table of rows of which the first one names the columns, each differently."""
-    header = [str(cell) for cell in next(iter(rows), ())]
+def _with_header(path: Place, rows: Mapping[int, Sequence[object]], unit: str) -> Table:
+    """Return a table of rows by line, of which the first one names the columns, each
+    differently."""
+    header = [str(cell) for cell in next(iter(rows.values()), ())]
     if len(set(header)) < len(header):
         raise DataError(f"{path}: a column name appears twice in {_listed(header)}; rename it")
-    columns = {name: [row[i] for row in rows[1:]] for i, name in enumerate(header)}
-    return Table(path.name, path.parent, columns, lines[1:], unit)
+    body = list(rows.values())[1:]
+    columns = {name: [row[i] for row in body] for i, name in enumerate(header)}
+    return Table(path.name, path.parent, columns, list(rows)[1:], unit)
 
 
 def _read_xlsx(path: Place) -> Table:
@@ -201,13 +199,12 @@ def _read_xlsx(path: Place) -> Table:
         rows = {line: row for line, row in sheet if any(cell is not None for cell in row)}
     header = next(iter(rows.values()), ())
     named = [i for i, cell in enumerate(header) if cell is not None]
-    cells = [[row[i] for i in named] for row in rows.values()]
-    return _with_header(path, cells, list(rows), "row")
+    cells = {line: [row[i] for i in named] for line, row in rows.items()}
+    return _with_header(path, cells, "row")
 
 
 def _read_jsonl(path: Place) -> Table:
-    rows = []
-    lines = []
+    rows: dict[int, Mapping[str, object]] = {}
     for line, text in enumerate(read_text(path).split("\n"), start=1):
         if not text.strip():
             continue
@@ -219,11 +216,10 @@ def _read_jsonl(path: Place) -> Table:
                 f"{path}, line {line}: found {text[:40]!r}, expected a JSON object such as "
                 f'{{"file_name": …}}'
             )
-        rows.append(row)
-        lines.append(line)
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    return Table(path.name, path.parent, columns, lines)
+        rows[line] = row
+    names = dict.fromkeys(name for row in rows.values() for name in row)
+    columns = {name: [row.get(name) for row in rows.values()] for name in names}
+    return Table(path.name, path.parent, columns, list(rows))
 
 
 def _read_parquet(path: Place) -> Table:
@@ -281,7 +277,7 @@ Row = tuple[str, str | None, str | None]
 
 
 def label_images(rows: Sequence[Row], *, allow_missing: bool) -> tuple[ClassOf, list[str]]:
-    """Return the class of each image that rows name, and notes on absent and repeated images.
+    """Return the class of each image that rows name, and notes on absent images.
 
     An image with two different labels is an error, and so are many rows that name no image, unless
     `allow_missing`.
@@ -289,13 +285,10 @@ def label_images(rows: Sequence[Row], *, allow_missing: bool) -> tuple[ClassOf, 
     labels: ClassOf = {}
     labeled_by: dict[str, str] = {}
     absent = []
-    repeated = []
     for row, name, label in rows:
         if name is None:
             absent.append(row)
             continue
-        if name in labels:
-            repeated.append(row)
         first = labels.get(name)
         if first is None:
             labels[name] = label
@@ -313,15 +306,13 @@ def label_images(rows: Sequence[Row], *, allow_missing: bool) -> tuple[ClassOf, 
             "with --allow-missing"
         )
     notes = []
-    for some, problem in ((absent, "without an image"), (repeated, "repeated")):
-        if some:
-            listed = first_few(some, separator="; ")
-            notes.append(f"{count(len(some), 'row')} {problem} ({listed})")
+    if absent:
+        few = first_few(absent, separator="; ")
+        notes.append(f"{count(len(absent), 'row')} without an image ({few})")
     return labels, notes
 
 
 def table_rows(table: Table, paths: str, labels: str, find: Finder) -> list[Row]:
-    """Return the rows of a table by its columns of paths and labels."""
     names = class_names(table.columns[labels], table.location)
     rows: list[Row] = []
     for i, (cell, name) in enumerate(zip(table.columns[paths], names, strict=True)):
