@@ -124,7 +124,7 @@ def decode_image(image: "Image.Image | NDArray[np.uint8]", size: int) -> "NDArra
         if image.ndim == 3 and image.shape[2] == 1:
             image = image[..., 0]
         image = Image.fromarray(image)
-    return np.asarray(square(image, size))
+    return np.asarray(_square(_eight_bit(image), size))
 
 
 def _load(path: str, size: int, data: bytes | None) -> Image.Image:
@@ -183,13 +183,11 @@ def _open(path: str, data: bytes | None) -> Image.Image:
     return Image.open(source, formats=formats)
 
 
-def square(image: Image.Image, size: int) -> Image.Image:
-    """Return the central square, resized to `size` (bicubic, antialiased), as upright RGB."""
-    return _square(_eight_bit(image), size)
-
-
 def _square(image: Image.Image, size: int) -> Image.Image:
-    """Resample only the square, which gives the same pixels as resizing the image and cropping."""
+    """Return the central square, resized to `size` (bicubic, antialiased), as upright RGB.
+
+    Only the square is resampled, which gives the same pixels as resizing the image and cropping.
+    """
     width, height = image.size
     side = min(width, height)
     if not side:
