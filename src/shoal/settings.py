@@ -40,11 +40,10 @@ def read_yaml(file: str | os.PathLike[str]) -> Any:
     """Return the content of a YAML file; of an empty file, an empty mapping."""
     path = Path(file)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         found = " ".join(str(error).split())
         raise UsageError(f"{path}: cannot be read as YAML in UTF-8: {found}") from error
-    return content or {}
 
 
 def dump_settings(settings: object) -> str:

@@ -18,9 +18,6 @@ app = typer.Typer(
     """,
 )
 
-Name = Annotated[str, typer.Argument(help="Name of a benchmark; see `shoal datasets list`.")]
-Root = Annotated[Path, typer.Argument(help="Folder of the benchmark.")]
-
 
 @app.command("list", short_help="List the benchmarks with their published sizes and terms.")
 def list_(json: Json = False) -> None:
@@ -42,7 +39,11 @@ def list_(json: Json = False) -> None:
 
 
 @app.command(short_help="Check a benchmark for missing files.")
-def verify(name: Name, root: Root, json: Json = False) -> None:
+def verify(
+    name: Annotated[str, typer.Argument(help="Name of a benchmark; see `shoal datasets list`.")],
+    root: Annotated[Path, typer.Argument(help="Folder of the benchmark.")],
+    json: Json = False,
+) -> None:
     """Check a benchmark for missing files, e.g. `shoal datasets verify cub data/cub`.
 
     Compares counts with the published ones. If the benchmark is not complete, lists what to

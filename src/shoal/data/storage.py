@@ -21,7 +21,7 @@ from functools import lru_cache
 from itertools import accumulate, chain, islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from shoal.errors import DataError, ShoalError, missing_package
 from shoal.files import absolute_path
@@ -330,11 +330,6 @@ class _Ranges(io.RawIOBase):
         buffer[:n_bytes] = read_bytes(self.address, self.position, n_bytes)
         self.position += n_bytes
         return n_bytes
-
-
-def row_of(file: str, row: int, column: str) -> str:
-    """Return the location of the image in a row of a parquet shard."""
-    return f"row:{row}:{quote(column, safe='')}:{file}"
 
 
 def is_stored(path: str) -> bool:

@@ -18,7 +18,7 @@ from shoal.data.collection import Collection
 from shoal.data.readers.folders import check_folder
 from shoal.data.splits import known_novel_split
 from shoal.data.storage import Location
-from shoal.errors import DataError, UnknownName
+from shoal.errors import DataError
 from shoal.words import first_few
 
 MAX_LINES = 20
@@ -47,8 +47,6 @@ def read_benchmark(name: str, root: Location, *, part: Part = "train") -> Benchm
     Counts that differ from the published ones become notes of the collection;
     missing images are an error.
     """
-    if part not in PARTS:
-        raise UnknownName("part", part, PARTS)
     folder = check_folder(root)
     split = load_split(name)
     layout, home, missing = find_layout(name, folder, part)
@@ -67,12 +65,11 @@ def read_benchmark(name: str, root: Location, *, part: Part = "train") -> Benchm
 def build(name: str, official: OfficialImages, split: ClassSplit, part: Part) -> Benchmark:
     """Sample the labeled images in official order, then sort by name, as collections are."""
     facts = get_facts(name)
-    n_known = len(split.known)
     true_labels = split.positions[np.asarray(official.class_ids)]  # (N,) known classes first
     labels = np.full(len(true_labels), UNLABELED, dtype=np.int64)
     if part == "train":
         labels = known_novel_split(
-            true_labels, range(n_known), split.labeled_share, seed=split.seed
+            true_labels, range(len(split.known)), split.labeled_share, seed=split.seed
         )
     n_images = len(official.names)
     order = np.array(sorted(range(n_images), key=official.names.__getitem__), dtype=np.int64)

@@ -176,9 +176,8 @@ def worker_pool(n_workers: int) -> Iterator[Executor]:
 def decode_rows(job: DecodingJob, positions: range, paths: Sequence[str]) -> dict[int, str]:
     """Write the pixels of each path into its row; return the reason for each that failed."""
     failed = {}
-    n_ahead = N_AHEAD
-    if paths and paths[0].startswith("row:"):  # a parquet shard is read forward, row by row
-        n_ahead = 1
+    is_parquet = bool(paths) and paths[0].startswith("row:")  # read forward, row by row
+    n_ahead = 1 if is_parquet else N_AHEAD
     with job.data.open("r+b") as rows, ThreadPoolExecutor(n_ahead) as threads:
         fetched = [threads.submit(fetch, path) for path in paths if is_stored(path)]
         for i, (position, path) in enumerate(zip(positions, paths, strict=True)):
@@ -189,9 +188,9 @@ def decode_rows(job: DecodingJob, positions: range, paths: Sequence[str]) -> dic
                 pixels = decode_file(path, job.size, data)
             except Unreadable as error:
                 failed[position] = str(error)
-                continue
-            rows.seek((job.first_row + position) * len(pixels))
-            rows.write(pixels)
+            else:
+                rows.seek((job.first_row + position) * len(pixels))
+                rows.write(pixels)
     return failed
 
 

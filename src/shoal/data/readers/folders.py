@@ -8,14 +8,13 @@ from shoal.data.collection import StoredFiles
 from shoal.data.storage import (
     Address,
     Location,
-    as_address,
+    absolute,
     is_utf8,
     list_remote,
     reading,
     why_unfit,
 )
 from shoal.errors import DataError
-from shoal.files import absolute_path
 from shoal.words import count, first_few
 
 IMAGE_SUFFIXES = (
@@ -83,8 +82,7 @@ class Listing:
 
 def check_folder(folder: Location) -> Path:
     """Return the absolute path of a folder that exists."""
-    refuse_address(folder)
-    path = absolute_path(folder)
+    path = local_path(folder)
     if not path.is_dir():
         raise DataError(
             f"{path}: not a folder; give the folder of the images (unpack an archive; for "
@@ -93,13 +91,15 @@ def check_folder(folder: Location) -> Path:
     return path
 
 
-def refuse_address(location: Location) -> None:
-    address = as_address(location)
-    if address is not None:
+def local_path(location: Location) -> Path:
+    """Return the absolute path of a local folder or file; refuse a network address."""
+    place = absolute(location)
+    if isinstance(place, Address):
         raise DataError(
-            f"{address}: is an address, expected a local folder or file; download it and give its "
+            f"{place}: is an address, expected a local folder or file; download it and give its "
             "path"
         )
+    return place
 
 
 def list_folder(root: Path) -> Listing:

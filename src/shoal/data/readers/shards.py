@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 
@@ -39,7 +40,6 @@ from shoal.data.storage import (
     open_parquet,
     reading,
     remote_state,
-    row_of,
     why_unfit,
 )
 from shoal.errors import DataError, ShoalError
@@ -273,11 +273,10 @@ def location_finder(where: str) -> Callable[[str], str]:
 
 def _has_images(file: str, chosen: str | None) -> bool:
     """Return whether a parquet file has a column of images, by its schema."""
-    try:
-        with reading(absolute(file)), open_parquet(file) as parquet:
-            return _image_column(parquet.schema_arrow, chosen) is not None
-    except DataError:  # reading it as a table will report it
-        return False
+    # Reading it as a table will report an error.
+    with suppress(DataError), reading(absolute(file)), open_parquet(file) as parquet:
+        return _image_column(parquet.schema_arrow, chosen) is not None
+    return False
 
 
 def _index_parquet(
@@ -319,7 +318,8 @@ def _index_parquet(
     found = class_names(cells, lambda row: f"{file}, row {row}")
     images = []
     for row, (name, label) in enumerate(zip(names, found, strict=True)):
-        images.append(ShardImage(name, row_of(file, row, column), f"{state}-{row}", label))
+        location = f"row:{row}:{quote(column, safe='')}:{file}"
+        images.append(ShardImage(name, location, f"{state}-{row}", label))
     return images, {}
 
 

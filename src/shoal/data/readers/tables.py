@@ -25,7 +25,7 @@ import numpy as np
 
 from shoal.arrays import UNLABELED, Ints, as_class, sort_classes
 from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
-from shoal.data.storage import ADDRESS, Place, absolute, is_utf8, open_file, reading
+from shoal.data.storage import ADDRESS, Place, absolute, is_utf8, open_file, open_parquet, reading
 from shoal.errors import DataError, UsageError, missing_package
 from shoal.words import count, first_few
 
@@ -238,12 +238,8 @@ READERS = {
 
 
 def read_parquet_columns(path: Place) -> "dict[str, ChunkedArray]":
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise missing_package("pyarrow", f"reading {path.name}") from error
-    with reading(path, "table"), open_file(str(path)) as file:
-        table = pyarrow.parquet.read_table(file)
+    with reading(path, "table"), open_parquet(str(path)) as parquet:
+        table = parquet.read()
     return {name: table[name] for name in table.column_names}
 
 
