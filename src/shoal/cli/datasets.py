@@ -29,8 +29,8 @@ def list_(json: Json = False) -> None:
     rows = [["name", "images", "test", "classes", "known", "labeled", "terms"]]
     for name, facts in BENCHMARKS.items():
         counts = (facts.n_images, facts.n_test, facts.n_classes, facts.n_known)
-        labeled = f"{'~' if facts.labeled_within else ''}{facts.n_labeled:,}"
         numbers = [f"{count:,}" for count in counts]
+        labeled = f"{'~' if facts.labeled_within else ''}{facts.n_labeled:,}"
         rows.append([name, *numbers, labeled, facts.terms])
     lines = ["{:<12} {:>8} {:>7} {:>8} {:>6} {:>8}  {}".format(*row) for row in rows]
     end = "Next: shoal datasets verify NAME ROOT lists what to download for one."

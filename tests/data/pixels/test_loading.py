@@ -50,7 +50,7 @@ def test_the_cache_holds_what_decoding_one_by_one_gives(make_images, cache):
         steps = Steps()
         pixels = load_pixels(collection, SIZE, cache=cache, n_workers=n_workers, progress=steps)
         np.testing.assert_array_equal(pixels[:], expected)
-        assert (len(pixels), pixels.size, pixels.names) == (40, SIZE, collection.names)
+        assert (len(pixels), pixels.shape[1], pixels.names) == (40, SIZE, collection.names)
         np.testing.assert_array_equal(pixels.index, np.arange(40))
         assert steps.seen[-1] == (40, 40)
         assert steps.n_decoded == (40 if n_workers == 2 else 0)

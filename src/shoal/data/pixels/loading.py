@@ -80,7 +80,8 @@ class Pixels:
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """(N, size, size, 3)."""
-        return (len(self), self.size, self.size, 3)
+        size = self.store.shape[1]
+        return (len(self), size, size, 3)
 
     @cached_property
     def checksum(self) -> str:
@@ -89,7 +90,7 @@ class Pixels:
     @property
     def copies(self) -> list[str]:
         """The images whose pixels equal those of an earlier image."""
-        middle = self.size // 2
+        middle = self.store.shape[1] // 2
         lines = [hash(self.store[row, middle].tobytes()) for row in self.rows]
         n_alike = Counter(lines)
         found = []
@@ -101,10 +102,6 @@ class Pixels:
                     found.append(self.names[i])
                 earlier.add(digest)
         return found
-
-    @property
-    def size(self) -> int:
-        return int(self.store.shape[1])
 
     def unload(self) -> None:
         """Remove the pages of the mapped file from the memory of this process; the next access

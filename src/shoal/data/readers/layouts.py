@@ -62,12 +62,6 @@ UNLABELED_FOLDERS = ("unlabeled", "unlabelled", "_unlabeled", "unknown", "unsort
 FOLDERS = re.compile("folders(?::([1-9]))?")
 """Values of `labels` that stand for the names of the folders at a level, by default the first."""
 
-Source = object
-"""Images in any form that `read_collection` documents."""
-
-Labels = object
-"""Labels in any form: a table, a data frame, a mapping, "folders", "folders:2", False or None."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
@@ -80,8 +74,8 @@ class ReadOptions:
 
 
 def read_collection(
-    source: Source = None,
-    labels: Labels = None,
+    source: object = None,
+    labels: object = None,
     *,
     labeled: Location | None = None,
     unlabeled: Location | None = None,
@@ -129,12 +123,12 @@ def read_collection(
     return _read_location(source, labels, options)
 
 
-def _read_location(source: Location, labels: Labels, options: ReadOptions) -> Collection:
+def _read_location(source: Location, labels: object, options: ReadOptions) -> Collection:
     """Read a folder, a table or shards, local or at an address."""
-    options_without_columns = replace(options, path_column=None, label_column=None)
-    shard_options = options
-    if _is_table(labels):  # the columns are those of that table, not of shards
-        shard_options = options_without_columns
+    no_columns = replace(options, path_column=None, label_column=None)
+    # The columns are those of the table of labels, if there is one, or else of shards.
+    has_table = _is_table(labels)
+    shard_options = no_columns if has_table else options
     pattern = source
     notes = []
     if not is_shards(source, shard_options.path_column):
@@ -156,10 +150,10 @@ def _read_location(source: Location, labels: Labels, options: ReadOptions) -> Co
         allow_missing=options.allow_missing,
     )
     shards.notes += notes
-    return _read_listed(shards, labels, options if _is_table(labels) else options_without_columns)
+    return _read_listed(shards, labels, options if has_table else no_columns)
 
 
-def _read_table(table: Table, labels: Labels, options: ReadOptions) -> Collection:
+def _read_table(table: Table, labels: object, options: ReadOptions) -> Collection:
     if labels is not None and labels is not False:
         raise UsageError(
             f"{table.where}: the table of images already has labels; to use another table of "
@@ -175,7 +169,7 @@ def _read_table(table: Table, labels: Labels, options: ReadOptions) -> Collectio
     return _read_files(table, table.columns[paths], cells, f"{layout})", options)
 
 
-def _read_list(source: Source, labels: Labels, options: ReadOptions) -> Collection:
+def _read_list(source: object, labels: object, options: ReadOptions) -> Collection:
     """Read a list of paths, or images in memory."""
     if not is_list(source):
         raise UsageError(
@@ -205,7 +199,7 @@ def _read_list(source: Source, labels: Labels, options: ReadOptions) -> Collecti
     )
 
 
-def is_list(source: Source) -> bool:
+def is_list(source: object) -> bool:
     has_entries = hasattr(source, "__len__") and getattr(source, "shape", None) != ()
     return has_entries and not isinstance(source, Mapping | bytes)
 
@@ -307,7 +301,7 @@ def _read_two_folders(labeled: Path, unlabeled: Path, options: ReadOptions) -> C
     return _build(both, both.labels, layout)
 
 
-def _read_listed(listing: Listing, labels: Labels, options: ReadOptions) -> Collection:
+def _read_listed(listing: Listing, labels: object, options: ReadOptions) -> Collection:
     """Read listed images with the given labels, or with those stored next to them."""
     _refuse_empty(listing)
     add_boxes(listing, options.boxes, allow_missing=options.allow_missing)
@@ -327,7 +321,7 @@ def _read_listed(listing: Listing, labels: Labels, options: ReadOptions) -> Coll
     return _read_folder_names(listing, int((level and level[1]) or 1))
 
 
-def _is_table(labels: Labels) -> bool:
+def _is_table(labels: object) -> bool:
     """Return whether labels are given as a table, data frame or mapping."""
     if isinstance(labels, str | Path):
         return FOLDERS.fullmatch(str(labels)) is None
