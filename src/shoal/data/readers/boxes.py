@@ -104,7 +104,7 @@ class FoundBox(NamedTuple):
 
 
 def add_boxes(listing: Listing, options: BoxOptions, *, allow_missing: bool) -> None:
-    """Replace images by their boxes, if there are any, and their labels if any box has one.
+    """Replace images by boxes, if these are given, and labels by those of boxes if any has one.
 
     Boxes that are empty, outside their image or in an unreadable image are left out. Raise for an
     invalid box, a box with two labels and, unless `allow_missing`, many boxes in missing images.

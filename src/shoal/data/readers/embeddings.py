@@ -104,7 +104,7 @@ def read_embeddings(
             f"({', '.join(EMBEDDING_SUFFIXES)})"
         )
     if suffix == ".parquet":
-        columns = dict(read_parquet_columns(path))
+        columns = read_parquet_columns(path)
         vector_names, path_names, label_names = COLUMN_NAMES
     else:
         columns = _load_arrays(path, "X")

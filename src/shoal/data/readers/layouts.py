@@ -213,8 +213,8 @@ def _read_files(
 ) -> Collection:
     """Read listed files; relative paths start at the table's folder, else at the working directory.
 
-    Notes count missing files. Raise for a file with two labels and, unless
-    missing ones are allowed, for many missing files.
+    Notes count missing files. Raise for a file with two labels and, unless missing ones are
+    allowed, for many missing files.
     """
     locations = [table.location(i) for i in range(len(table))]
     files = [_locate(cell, table, locations[i]) for i, cell in enumerate(paths)]
