@@ -213,8 +213,5 @@ Config = Annotated[
     Path | None, typer.Option(help="YAML file of settings, such as the config.yaml of another run.")
 ]
 Epochs = Annotated[int | None, typer.Option(help="Number of training epochs.")]
-MovedImages = Annotated[
-    Path | None,
-    typer.Option(exists=True, file_okay=False, help="Folder of the images, if they have moved."),
-]
+MovedImages = Annotated[Path | None, typer.Option(help="Folder of the images, if they have moved.")]
 ForceFile = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]

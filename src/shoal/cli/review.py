@@ -61,6 +61,8 @@ def review(
     if salvage:
         _salvage(Run.open(run), as_json=json)
         return
+    if images is not None and not images.is_dir():
+        raise UsageError(f"{images}: there is no such folder; give the folder of the images")
     opened = Run.open(run, checks_tables=False)  # the review reads them all, and checks them then
     opened_review, not_applied = _open(opened, replay, read_only=read_only)
     originals = Originals(opened, opened_review.state.paths, images)
