@@ -135,7 +135,7 @@ def test_subfolders_are_labels_and_the_run_is_named_after_the_folder(
 
 
 def test_missing_folders_and_folders_without_images_are_refused(tmp_path: Path) -> None:
-    refused(discover(tmp_path / "nowhere"), 3, "not a folder")
+    refused(discover(tmp_path / "nowhere"), 3, "no such folder")
     (tmp_path / "empty").mkdir()
     refused(discover(tmp_path / "empty"), 3, "no images")
 

@@ -92,7 +92,7 @@ def test_control_characters_in_names_are_made_visible_everywhere(
     listed = discover(*given, "--dry-run", "--force", "--json").stdout
     assert listed.rstrip("\n").isprintable()
     assert f"red{evil}" in json.loads(listed)["classes"]
-    refused(discover(tmp_path / f"no\nerror{evil}"), 3, f"no␊error{visible}: not a folder")
+    refused(discover(tmp_path / f"no\nerror{evil}"), 3, f"no␊error{visible}: no such folder")
 
 
 def test_exact_copies_of_images_are_counted(given, photos) -> None:

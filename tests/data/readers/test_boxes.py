@@ -33,6 +33,7 @@ def megadetector(**info: object) -> dict[str, object]:
     """Return detections of high and low confidence, of another class, and of a failed image."""
     return {
         "info": info,
+        "detection_categories": {"1": "animal", "2": "person"},
         "images": [
             {
                 "file": "a.png",
@@ -110,6 +111,7 @@ def test_boxes_below_the_confidence_are_left_out(root: Path, tmp_path: Path) -> 
     file = write_json(tmp_path / "d.json", megadetector())
     found = read(root, file)
     assert found.names == (A, B)
+    assert any(note.endswith(": 1 animal, 1 person") for note in found.notes)
     assert "1 box with a confidence below 0.2: left out" in found.notes
     assert read(root, file, min_confidence=0.1).names == (A, unsure, B)
     assert read(root, file, min_confidence=0.95).names == (B,)
@@ -216,6 +218,7 @@ def test_a_box_with_two_labels_is_refused_and_a_repeated_one_counts_once(
         ("b.json", "[" * 100_000, "b.json"),
         ("b.json", '{"images": [{"detections": [{"bbox": [0, 0, 1, 1]}]}]}', "b.json, image 0"),
         ("b.json", '{"images": [3]}', "b.json, image 0"),
+        ("b.json", '{"images": [], "detection_categories": [1]}', "b.json"),
         ("b.json", json.dumps(coco(annotations=3)), "b.json"),
         ("b.json", json.dumps(coco(categories=3)), "b.json"),
         (

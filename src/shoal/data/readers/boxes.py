@@ -8,6 +8,7 @@ import math
 import os
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -101,6 +102,8 @@ class FoundBox(NamedTuple):
     """The width and height that the file states for the image."""
     is_relative: bool = False
     """Whether sides are shares of the width and height of the image."""
+    kind: str = ""
+    """What MegaDetector has found, such as an animal; not a label."""
 
 
 def add_boxes(listing: Listing, options: BoxOptions, *, allow_missing: bool) -> None:
@@ -146,6 +149,10 @@ def add_boxes(listing: Listing, options: BoxOptions, *, allow_missing: bool) -> 
     boxed = {split_name(name)[0] for name in labels}
     without = [name for name in listing.names if name not in boxed]
     listing.notes.append(f"{count(len(labels), 'box')} in {count(len(boxed), 'image')}")
+    kinds = Counter(box.kind for box in boxes if box.kind)
+    if kinds:
+        counts = ", ".join(f"{n:,} {kind}" for kind, n in kinds.most_common())
+        listing.notes.append(f"detections, not used as labels: {counts}")
     listing.images = listing.names
     listing.names = sorted(labels)
     if options.whole_images:
@@ -277,12 +284,14 @@ def _read_json(path: Place) -> tuple[list[FoundBox], float]:
 
 def _megadetector(file: str, content: Mapping[str, Any]) -> Iterator[FoundBox]:
     """Yield the boxes of MegaDetector; its categories (animal, person, vehicle) are not labels."""
+    kinds = {key: str(name) for key, name in (content.get("detection_categories") or {}).items()}
     for number, image in enumerate(content["images"]):
         location = f"{file}, image {number}"
         with reading(PurePath(location), MEGADETECTOR):
             for box in image.get("detections") or ():  # None: the image could not be read
                 found = _found(image["file"], box["bbox"], location, None, box["conf"])
-                yield found._replace(is_relative=True)
+                kind = kinds.get(box.get("category"), "")
+                yield found._replace(is_relative=True, kind=kind)
 
 
 def _coco(file: str, content: Mapping[str, Any]) -> Iterator[FoundBox]:
@@ -310,6 +319,7 @@ def _read_yolo(folder: Path, listing: Listing) -> Iterator[FoundBox]:
         for file in folder.rglob("*.txt")
         if file.name != "classes.txt"
     }
+    used = set[str]()
     for image in listing.names:
         stem = PurePosixPath(image).with_suffix("").as_posix()
         # The last folder named 'images' becomes 'labels', as in YOLO.
@@ -317,6 +327,7 @@ def _read_yolo(folder: Path, listing: Listing) -> Iterator[FoundBox]:
         name = next((name for name in (stem, beside, f"labels/{stem}") if name in files), None)
         if name is None:
             continue
+        used.add(name)
         for number, line in enumerate(read_text(folder / f"{name}.txt").split("\n"), start=1):
             cells = line.split()
             location = f"{name}.txt, line {number}"
@@ -330,6 +341,11 @@ def _read_yolo(folder: Path, listing: Listing) -> Iterator[FoundBox]:
             x, y, width, height = found.sides
             sides = (x - width / 2, y - height / 2, width, height)
             yield found._replace(sides=sides, is_relative=True)
+    unused = sorted(files - used)
+    if unused:
+        listing.notes.append(
+            f"{count(len(unused), 'text file')} without an image: {first_few(unused)}"
+        )
 
 
 def _yolo_names(folder: Path) -> dict[str, str]:

@@ -84,10 +84,10 @@ def check_folder(folder: Location) -> Path:
     """Return the absolute path of a folder that exists."""
     path = local_path(folder)
     if not path.is_dir():
-        raise DataError(
-            f"{path}: not a folder; give the folder of the images (unpack an archive; for "
-            "embeddings, use `shoal cluster`)"
-        )
+        problem = "no such folder"
+        if path.exists():
+            problem = "found a file (unpack an archive; for embeddings, use `shoal cluster`)"
+        raise DataError(f"{path}: {problem}; give the folder of the images")
     return path
 
 
