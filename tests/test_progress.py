@@ -4,11 +4,12 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 
 from shoal.discovery.reporter import Reporter, default_reporter
-from shoal.progress import FIRST_LINE_S, LINE_S, about, lines, show
+from shoal.progress import FIRST_LINE_S, LINE_S, about, show
 
 
 class Clock:
@@ -17,6 +18,14 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@contextmanager
+def lines(what, unit, reported, clock, after=0.0):
+    log = reported.append
+    with show(what, unit, log, after=after, has_bar=False, clock=clock) as update:
+        assert reported.pop() == f"{what} …"
+        yield update
 
 
 @pytest.fixture
@@ -28,7 +37,7 @@ def test_speed_is_measured_from_the_first_report_on_so_that_a_slow_start_does_no
     clock,
 ) -> None:
     reported = []
-    with lines("training", "steps", reported.append, clock) as update:
+    with lines("training", "steps", reported, clock) as update:
         clock.now += 500  # loading, or work done by an earlier run
         update(10, 110)
         assert reported == []
@@ -39,7 +48,7 @@ def test_speed_is_measured_from_the_first_report_on_so_that_a_slow_start_does_no
 
 def test_a_pause_and_the_work_that_follows_count(clock) -> None:
     reported = []
-    with lines("training", "steps", reported.append, clock, after=30.0) as update:
+    with lines("training", "steps", reported, clock, after=30.0) as update:
         for done in range(5):
             update(done, 85)
             clock.now += 1
@@ -52,7 +61,7 @@ def test_a_pause_and_the_work_that_follows_count(clock) -> None:
 
 def test_a_machine_that_becomes_slower_is_noticed(clock) -> None:
     reported = []
-    with lines("training", "", reported.append, clock) as update:
+    with lines("training", "", reported, clock) as update:
         for done in range(100):  # one per second
             update(done, 1000)
             clock.now += 1
@@ -65,7 +74,7 @@ def test_a_machine_that_becomes_slower_is_noticed(clock) -> None:
 
 def test_lines_come_after_a_few_seconds_and_then_every_minute(clock) -> None:
     reported = []
-    with lines("embedding images", "images", reported.append, clock) as update:
+    with lines("embedding images", "images", reported, clock) as update:
         for second in range(200):
             clock.now = 100.0 + second
             update(second, 1000)
@@ -76,7 +85,7 @@ def test_lines_come_after_a_few_seconds_and_then_every_minute(clock) -> None:
 
 def test_what_is_over_at_once_has_no_line(clock) -> None:
     reported = []
-    with lines("decoding images", "images", reported.append, clock) as update:
+    with lines("decoding images", "images", reported, clock) as update:
         clock.now += 100
         update(7, 7)
     assert reported == []

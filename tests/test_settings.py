@@ -82,7 +82,7 @@ def test_what_does_not_fit_is_refused_with_its_place(found: object, words: str) 
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"a: [", "not valid YAML"), (b"\xff\xfe\x00", "UTF-8"), (None, "No such file")],
+    [(b"a: [", "as YAML"), (b"\xff\xfe\x00", "UTF-8"), (None, "No such file")],
 )
 def test_a_file_that_cannot_be_read_is_a_usage_error(
     tmp_path: Path, content: bytes | None, words: str

@@ -7,11 +7,7 @@ Shapes: N rows, D columns. Unlabeled is -1.
 import hashlib
 import math
 import re
-import struct
-import tokenize
-import zipfile
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -35,29 +31,8 @@ UNLABELED_NAMES = ("nan", "unlabeled", "unlabelled", "unknown")
 NUMBER = re.compile(r"\s*(-?\d+)(\.\d*)?\s*", re.ASCII)
 """A string that is a number; pandas writes integers as '3.0' if a column has missing values."""
 
-DAMAGED = (
-    ValueError,
-    OSError,
-    EOFError,
-    MemoryError,
-    OverflowError,
-    KeyError,
-    # numpy reads the header of an npy as Python text
-    tokenize.TokenError,
-    SyntaxError,
-    # a damaged or encrypted npz, or one of an unknown version
-    zipfile.BadZipFile,
-    zlib.error,
-    RuntimeError,
-    struct.error,
-)
-"""Exceptions that numpy raises for a damaged npy or npz file."""
-
 BLOCK_NUMBERS = 1 << 22
 """Numbers of an array in memory at a time; it may be a file larger than the memory."""
-
-MAX_ROWS_NAMED = 5
-"""Maximum number of rows that an error message lists."""
 
 
 def archive_arrays(archive: NpzFile) -> dict[str, NDArray[Any]]:
@@ -73,22 +48,25 @@ def archive_arrays(archive: NpzFile) -> dict[str, NDArray[Any]]:
 
 
 def as_stored_embeddings(x: ArrayLike, *, name: str = "X") -> Floats:
-    """Return a checked (N, D) matrix of finite numbers; float16 stays, so that a memory map is not
-    read into memory."""
+    """Return a checked (N, D) matrix of finite numbers without rows of zeros, which have no
+    direction; float16 stays, so that a memory map is not read into memory."""
     matrix = as_matrix(x, name=name)
-    bad = ~each_row(matrix, lambda rows: np.isfinite(rows).all(axis=1))
+    bad = unusable_rows(matrix)
     if bad.any():
-        raise DataError(f"{name}: NaN or infinity in {name_rows(bad)}; remove or repair them")
+        raise DataError(
+            f"{name}: NaN, infinity or only zeros in {name_rows(bad)}; remove or repair them"
+        )
     return matrix
 
 
-def each_row(x: NDArray[Any], holds: Callable[[NDArray[Any]], Bools | np.bool_]) -> Bools:
-    """Return whether `holds` for each row of `x` (N, D), which is read in blocks: (N,)."""
+def unusable_rows(x: NDArray[Any]) -> Bools:
+    """Return which rows of `x` (N, D), read in blocks, hold NaN, infinity or only zeros: (N,)."""
     step = max(1, BLOCK_NUMBERS // max(1, x.shape[1]))
-    found = np.zeros(len(x), dtype=bool)
+    bad = np.zeros(len(x), dtype=bool)
     for start in range(0, len(x), step):
-        found[start : start + step] = holds(x[start : start + step])
-    return found
+        rows = x[start : start + step]
+        bad[start : start + step] = ~(np.isfinite(rows).all(axis=1) & rows.any(axis=1))
+    return bad
 
 
 def as_matrix(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
@@ -119,15 +97,11 @@ def as_labels(y: ArrayLike, n_rows: int, *, name: str = "y") -> Ints:
         raise DataError(
             f"{name}: found shape {labels.shape}, expected ({n_rows},), one label per row"
         )
-    is_number = labels.dtype.kind in "iuf"
-    if not is_number or not (np.isfinite(labels) & (labels == np.trunc(labels))).all():
+    is_whole = labels.dtype.kind in "iuf" and np.isfinite(labels) & (labels == np.trunc(labels))
+    if not np.all(is_whole) or (labels < UNLABELED).any():
         raise DataError(
-            f"{name}: found dtype {labels.dtype}, expected whole numbers with -1 for unlabeled"
-        )
-    bad = labels < UNLABELED
-    if bad.any():
-        raise DataError(
-            f"{name}: labels below -1 in {name_rows(bad)}; -1 means unlabeled, classes count from 0"
+            f"{name}: found dtype {labels.dtype}, expected whole numbers from 0 up, or -1 for "
+            "unlabeled"
         )
     return labels.astype(np.int64)
 
@@ -220,12 +194,11 @@ def as_number(value: object, *, name: str) -> float:
 def name_rows(mask: Bools) -> str:
     """Describe the True rows by the first few and their number: 'rows 3, 8, 9 (3 of 100)'."""
     rows = np.flatnonzero(mask)
-    named = first_few([str(row) for row in rows[: MAX_ROWS_NAMED + 1]], MAX_ROWS_NAMED)
+    named = first_few([str(row) for row in rows[:4]])
     return f"{plural(len(rows), 'row')} {named} ({len(rows):,} of {len(mask):,})"
 
 
 def digest_names(names: Sequence[str], labels: Ints) -> str:
-    """Return a checksum of the names of images and of their labels."""
     digest = hashlib.sha256(labels.tobytes())
     digest.update("\0".join(names).encode("utf-8", "surrogateescape"))
     return digest.hexdigest()

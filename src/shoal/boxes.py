@@ -7,7 +7,6 @@ from typing import NamedTuple
 FRAGMENT = re.compile(r"(?s)(.+)#xywh=([0-9]+),([0-9]+),([0-9]+),([0-9]+)")
 
 BOX_COLUMNS = ("x", "y", "width", "height")
-"""The columns of a box in tables."""
 
 
 class Box(NamedTuple):

@@ -7,7 +7,6 @@ This is the only module that imports torch.distributed.
 import datetime
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -72,9 +71,6 @@ def processes(device: torch.device) -> Iterator[None]:
 @contextmanager
 def _interrupted_by_torchrun() -> Iterator[None]:
     """Handle SIGTERM, which torchrun sends, as Ctrl-C, so that a message explains how to resume."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -97,32 +93,18 @@ def is_started() -> bool:
 
 def rank() -> int:
     """Return the number of this process, 0 without a group."""
-    if not is_started():
-        return 0
-    return dist.get_rank()
+    return dist.get_rank() if is_started() else 0
 
 
 def world_size() -> int:
     """Return the number of processes, 1 without a group."""
-    if not is_started():
-        return 1
-    return dist.get_world_size()
+    return dist.get_world_size() if is_started() else 1
 
 
 def is_main() -> bool:
     """Return whether this process writes files and prints; known from the environment before it has
     joined."""
     return rank() == 0 if is_started() else os.environ.get("RANK", "0") == "0"
-
-
-def broadcast(value: object, device: torch.device) -> Any:
-    """Return the value of the main process, which is pickled, in every process."""
-    if not is_started():
-        return value
-    message = [value]
-    with _explained():
-        dist.broadcast_object_list(message, src=0, device=device)
-    return message[0]
 
 
 @contextmanager
@@ -134,19 +116,26 @@ def _explained() -> Iterator[None]:
         raise ProcessLost from error
 
 
+@_explained()
+def broadcast(value: object, device: torch.device) -> Any:
+    """Return the value of the main process, which is pickled, in every process."""
+    message = [value]
+    if is_started():
+        dist.broadcast_object_list(message, src=0, device=device)
+    return message[0]
+
+
+@_explained()
 def barrier() -> None:
     if is_started():
-        with _explained():
-            dist.barrier()
+        dist.barrier()
 
 
 def shard(n_rows: int, of: int | None = None) -> slice:
     """Return the contiguous share of `n_rows` rows of this process, or of process `of`; shares
     differ by at most one row."""
     base, extra = divmod(n_rows, world_size())
-    number = of
-    if number is None:
-        number = rank()
+    number = rank() if of is None else of
     start = number * base + min(number, extra)
     return slice(start, start + base + (number < extra))
 

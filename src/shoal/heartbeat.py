@@ -21,16 +21,12 @@ N_MISSED = 9
 """Beats in a row that a process may miss. They are counted in beats of this process, so that time
 in which the machine sleeps does not count."""
 
-FAILED = 1
-"""The exit code after another process was lost."""
-
 ENDED = "ended"
 LEFT = "left"
 """Last beats of a process: after an error, and after it has finished."""
 
 
 def lost_message(rank: int, n_processes: int) -> str:
-    """Return the message of a process that ends because another one has."""
     return (
         f"process {rank} of {n_processes} ends because another process has ended; see the error of "
         "that one, then run the command again (`shoal discover` and `shoal compare` with --resume)"
@@ -95,7 +91,7 @@ class Heartbeat:
                     flush=True,
                 )
                 # The main thread may wait for another process in a call that nothing interrupts.
-                os._exit(FAILED)
+                os._exit(1)
 
     def is_lost(self, other: int) -> bool:
         """Return whether another process has failed, or is silent for too long."""

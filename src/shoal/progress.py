@@ -37,40 +37,6 @@ def about(seconds: float) -> str:
 
 
 @contextmanager
-def lines(
-    what: str,
-    unit: str,
-    log: Callable[[str], None],
-    clock: Callable[[], float] = time.monotonic,
-    *,
-    after: float = 0.0,
-) -> Iterator[Progress]:
-    """Log a line after a few seconds, and then about every minute; `unit` is a plural.
-
-    `after` are seconds of further work, which are added to the remaining time.
-    """
-    from rich.progress import Progress as Bars
-
-    bars = Bars(disable=True, get_time=clock, speed_estimate_period=RECENT_S)
-    bars.add_task(what, total=None)
-    (task,) = bars.tasks
-    next_at = clock() + FIRST_LINE_S
-
-    def update(done: int, total: int) -> None:
-        nonlocal next_at
-        is_further = done > task.completed  # the speed does not count a pause before that
-        bars.update(task.id, completed=done, total=total)
-        left = task.time_remaining
-        # The first line waits until the speed is known.
-        if clock() >= next_at and is_further and done < total and left is not None:
-            counted = f"{done:,} of {total:,} {unit}".rstrip()
-            log(f"{what}: {counted}, {about(left + after)} left")
-            next_at = clock() + LINE_S
-
-    yield update
-
-
-@contextmanager
 def show(
     what: str,
     unit: str,
@@ -78,18 +44,21 @@ def show(
     *,
     after: float = 0.0,
     has_bar: bool = True,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Progress]:
-    """Draw a progress bar on stderr if that is a terminal and `has_bar`; otherwise log `lines`."""
-    if not has_bar or sys.stderr is None or not sys.stderr.isatty():
-        log(f"{what} …")
-        with lines(what, unit, log, after=after) as progress:
-            yield progress
-        return
+    """Draw a progress bar on stderr if that is a terminal and `has_bar`; otherwise log a line at
+    the start, after a few seconds, and then about every minute.
+
+    `unit` is a plural. `after` are seconds of further work, which are added to the remaining time.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bars
 
-    with Bars(
+    has_bar = has_bar and sys.stderr is not None and sys.stderr.isatty()
+    if not has_bar:
+        log(f"{what} …")
+    bars = Bars(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(separator=" of "),
@@ -97,15 +66,26 @@ def show(
         TextColumn("{task.fields[left]}"),
         console=Console(stderr=True),
         transient=True,
+        get_time=clock,
         speed_estimate_period=RECENT_S,
-    ) as bars:
-        bars.add_task(what, total=None, left="")
-        (task,) = bars.tasks
+        disable=not has_bar,
+    )
+    bars.add_task(what, total=None, left="")
+    (task,) = bars.tasks
+    next_at = clock() + FIRST_LINE_S
 
-        def update(done: int, total: int) -> None:
-            bars.update(task.id, completed=done, total=total)
-            left = task.time_remaining
-            if left is not None:
-                bars.update(task.id, left=f"{about(left + after)} left")
+    def update(done: int, total: int) -> None:
+        nonlocal next_at
+        is_further = done > task.completed  # the speed does not count a pause before that
+        bars.update(task.id, completed=done, total=total)
+        if task.time_remaining is None:  # the speed is not known yet
+            return
+        left = f"{about(task.time_remaining + after)} left"
+        bars.update(task.id, left=left)
+        if not has_bar and is_further and done < total and clock() >= next_at:
+            counted = f"{done:,} of {total:,} {unit}".rstrip()
+            log(f"{what}: {counted}, {left}")
+            next_at = clock() + LINE_S
 
+    with bars:
         yield update

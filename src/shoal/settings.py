@@ -40,14 +40,10 @@ def read_yaml(file: str | os.PathLike[str]) -> Any:
     """Return the content of a YAML file; of an empty file, an empty mapping."""
     path = Path(file)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: cannot be read as UTF-8 text ({error})") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
-    return content or {}
+        return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        found = " ".join(str(error).split())
+        raise UsageError(f"{path}: cannot be read as YAML in UTF-8: {found}") from error
 
 
 def dump_settings(settings: object) -> str:
@@ -56,7 +52,6 @@ def dump_settings(settings: object) -> str:
 
 
 def to_dict(settings: Any) -> dict[str, Any]:
-    """Return settings as plain dictionaries and lists."""
     plain = {}
     for field in dataclasses.fields(settings):
         key = field.name
@@ -79,7 +74,7 @@ def from_dict(cls: type[Settings], plain: object, *, where: str = "settings") ->
     out of range."""
     if not isinstance(plain, Mapping):
         raise UsageError(
-            f"{where}: found {show(plain)}, expected keys and values of {cls.__name__}"
+            f"{where}: found {plain!r:.60}, expected keys and values of {cls.__name__}"
         )
     accepted = _accepted(cls, plain)
     values = {}
@@ -129,14 +124,11 @@ def convert(hint: object, value: object, where: str) -> object:
     if origin is Literal:
         if value in args:
             return value
-        raise UsageError(f"{where}: found {show(value)}{did_you_mean(str(value), map(str, args))}")
+        raise UsageError(f"{where}: found {value!r:.60}{did_you_mean(str(value), map(str, args))}")
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise UsageError(f"{where}: found {show(value)}, expected a list")
-        kinds = args[:1] * len(value) if args[-1] is Ellipsis else args
-        if len(kinds) != len(value):
-            raise UsageError(f"{where}: found {len(value)} values, expected {len(kinds)}")
-        return tuple(convert(kinds[i], item, f"{where}[{i}]") for i, item in enumerate(value))
+            raise UsageError(f"{where}: found {value!r:.60}, expected a list")
+        return tuple(convert(args[0], item, f"{where}[{i}]") for i, item in enumerate(value))
     if dataclasses.is_dataclass(hint):
         return from_dict(hint, value, where=where)  # type: ignore[arg-type]
     is_bool = isinstance(value, bool)
@@ -145,7 +137,7 @@ def convert(hint: object, value: object, where: str) -> object:
     if isinstance(hint, type) and isinstance(value, hint) and is_bool == (hint is bool):
         return value
     expected = TYPE_NAMES.get(hint, str(hint))
-    raise UsageError(f"{where}: found {show(value)}, expected {expected}")
+    raise UsageError(f"{where}: found {value!r:.60}, expected {expected}")
 
 
 def differences(new: object, old: object) -> list[str]:
@@ -161,15 +153,7 @@ def _differences(new: object, old: object, name: str) -> Iterator[str]:
         for key in {**new, **old}:
             yield from _differences(new.get(key), old.get(key), f"{name}.{key}".lstrip("."))
     elif new != old:
-        yield f"{name}: {show(new)}, was {show(old)}"
-
-
-def show(value: object) -> str:
-    """Return a value as text for an error message, shortened to 60 characters."""
-    text = repr(value)
-    if len(text) > 60:
-        return f"{text[:57]}..."
-    return text
+        yield f"{name}: {new!r:.60}, was {old!r:.60}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -108,14 +108,10 @@ def is_wide(interval: Sequence[int]) -> bool:
 
 def doubt_labels(n_labeled: int, n_known: int) -> str | None:
     """Return a note if K is estimated from few labels or few known categories, else None."""
-    known = count(n_known, "known category")
-    remedy = "give --n-clusters or label"
-    if n_labeled < FEW_LABELS * n_known:
-        few = f"{count(n_labeled, 'labeled image')} for {known}"
-        return f"the number of categories is estimated from few labels, {few}; {remedy} more"
-    if 0 < n_known < FEW_KNOWN:
-        return f"the number of categories is estimated from {known}; {remedy} images of others"
-    return None
+    if n_labeled >= FEW_LABELS * n_known and (n_known == 0 or n_known >= FEW_KNOWN):
+        return None
+    few = f"{count(n_labeled, 'labeled image')} of {count(n_known, 'known category')}"
+    return f"the number of categories is estimated from {few}; give --n-clusters or label more"
 
 
 def shown(text: str, longest: int | None = None) -> str:

@@ -40,7 +40,7 @@ def test_five_bundles_are_found_with_three_known(file: Path, points, tmp_path: P
         run.stderr.splitlines()[0]
         == "60 embeddings of 5 numbers, 18 labeled in 3 categories, 42 unlabeled"
     )
-    assert "note: the number of categories is estimated from 3 known categories" in run.stderr
+    assert "is estimated from 18 labeled images of 3 known categories" in run.stderr
     summary, path = run.stdout.splitlines()
     assert summary == (
         "Found 5 categories (80 % interval 5–6): 3 known, 2 novel. 0 images are uncertain. "

@@ -1,7 +1,6 @@
 """`shoal assign`: assign new images to the categories of a finished run."""
 
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +20,7 @@ from shoal.cli.console import (
     WholeImages,
     log,
     log_detail,
+    log_skipped,
     reporter,
     result,
 )
@@ -104,7 +104,7 @@ def assign(
         rows, skipped = assigner.assign(images, allow_missing=allow_missing, boxes=box_options)
     if not is_main():
         return
-    _report_skipped(skipped)
+    log_skipped(skipped)
     n_new = sum(row.category_id < 0 for row in rows)
     limit = f"outlier score above {assigner.threshold:.3f}"
     log(f"assigned {count(len(rows), 'image')}, {n_new:,} of them possibly new ({limit})")
@@ -153,7 +153,7 @@ def _watch(
         try:
             while True:
                 new, skipped = watched.poll()
-                _report_skipped(skipped)
+                log_skipped(skipped)
                 rows |= {row.path: row for row in new}
                 if out is None:
                     for row in new:
@@ -165,8 +165,3 @@ def _watch(
                 time.sleep(POLL_S)
         except KeyboardInterrupt:
             log(f"assigned {count(len(rows), 'image')}")
-
-
-def _report_skipped(skipped: Mapping[str, str]) -> None:
-    for name, reason in skipped.items():
-        log(f"note: {name} skipped: {reason}")

@@ -104,7 +104,6 @@ def cluster(
 def _settings(
     n_clusters: str | None, n_neighbors: int, alpha: float, rule: str | None, protocol: str | None
 ) -> "ClusterSettings":
-    """Return the settings of a protocol with those of the other options."""
     from shoal.clustering.inference import InferenceSettings
     from shoal.clustering.mean_shift import ShiftSettings
     from shoal.clustering.n_clusters import read_n_clusters

@@ -47,7 +47,6 @@ def log(text: str) -> None:
 
 
 def log_detail(text: str) -> None:
-    """Print a line on stderr with --verbose."""
     if verbosity.is_verbose:
         log(text)
 
@@ -55,6 +54,11 @@ def log_detail(text: str) -> None:
 def log_error(text: str) -> None:
     """Print an error on stderr, also with --quiet."""
     typer.echo(shown(text), err=True)
+
+
+def log_skipped(skipped: Mapping[str, str]) -> None:
+    for name, reason in skipped.items():
+        log(f"note: {name} skipped: {reason}")
 
 
 def result(text: str, facts: Mapping[str, Any], *, as_json: bool) -> None:

@@ -7,8 +7,6 @@ import typer
 
 from shoal.cli.console import Json, result
 
-INCOMPLETE = 3
-
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -19,9 +17,6 @@ app = typer.Typer(
     shoal datasets verify cub data/cub   check which files are missing, list what to download
     """,
 )
-
-Name = Annotated[str, typer.Argument(help="Name of a benchmark; see `shoal datasets list`.")]
-Root = Annotated[Path, typer.Argument(help="Folder of the benchmark.")]
 
 
 @app.command("list", short_help="List the benchmarks with their published sizes and terms.")
@@ -34,8 +29,8 @@ def list_(json: Json = False) -> None:
     rows = [["name", "images", "test", "classes", "known", "labeled", "terms"]]
     for name, facts in BENCHMARKS.items():
         counts = (facts.n_images, facts.n_test, facts.n_classes, facts.n_known)
-        labeled = f"{'~' if facts.labeled_within else ''}{facts.n_labeled:,}"
         numbers = [f"{count:,}" for count in counts]
+        labeled = f"{'~' if facts.labeled_within else ''}{facts.n_labeled:,}"
         rows.append([name, *numbers, labeled, facts.terms])
     lines = ["{:<12} {:>8} {:>7} {:>8} {:>6} {:>8}  {}".format(*row) for row in rows]
     end = "Next: shoal datasets verify NAME ROOT lists what to download for one."
@@ -44,7 +39,11 @@ def list_(json: Json = False) -> None:
 
 
 @app.command(short_help="Check a benchmark for missing files.")
-def verify(name: Name, root: Root, json: Json = False) -> None:
+def verify(
+    name: Annotated[str, typer.Argument(help="Name of a benchmark; see `shoal datasets list`.")],
+    root: Annotated[Path, typer.Argument(help="Folder of the benchmark.")],
+    json: Json = False,
+) -> None:
     """Check a benchmark for missing files, e.g. `shoal datasets verify cub data/cub`.
 
     Compares counts with the published ones. If the benchmark is not complete, lists what to
@@ -57,4 +56,4 @@ def verify(name: Name, root: Root, json: Json = False) -> None:
     verification = verify_benchmark(name, root)
     result(verification.describe(), asdict(verification), as_json=json)
     if not verification.is_complete:
-        raise typer.Exit(INCOMPLETE)
+        raise typer.Exit(3)

@@ -20,7 +20,6 @@ OPTIONAL = {
     "pyarrow": "parquet files",
     "pandas": "data frames",
 }
-"""Packages that shoal can do without, and what they are for."""
 
 
 def doctor(json: Json = False) -> None:

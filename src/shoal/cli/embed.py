@@ -18,7 +18,7 @@ from shoal.cli.console import (
     MinConfidence,
     PathColumn,
     WholeImages,
-    log,
+    log_skipped,
     reporter,
     result,
 )
@@ -86,8 +86,7 @@ def embed(
     if not is_main():
         return
     write_embeddings(embeddings, out)
-    for name, reason in skipped.items():
-        log(f"note: {name} skipped: {reason}")
+    log_skipped(skipped)
     n_images, n_columns = embeddings.x.shape
     facts = {
         "out": str(out),

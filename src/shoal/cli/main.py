@@ -31,8 +31,6 @@ from shoal.cli.encoders import encoders
 from shoal.errors import ShoalError, command_line
 from shoal.words import shown
 
-INTERRUPTED = 130
-
 SHARED = {"discover", "compare", "assign", "embed", "reproduce"}
 """Commands that run in several processes; all others run in the main process only."""
 
@@ -49,16 +47,13 @@ class Commands(TyperGroup):
         words = sorted(args[:end], key=lambda word: word not in GENERAL)  # a stable sort
         return super().parse_args(ctx, [*words, *args[end:]])
 
+    @command_line()
     def invoke(self, ctx: Any) -> Any:
         """Run the command; convert an exception to a message on stderr and an exit code."""
         if SHARED.isdisjoint(ctx._protected_args[:1]):
             if not is_first_process():
                 return None
             os.environ.pop("WORLD_SIZE", None)  # the other processes of torchrun have returned
-        with command_line():
-            return self._invoke_reporting_errors(ctx)
-
-    def _invoke_reporting_errors(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except ShoalError as error:
@@ -69,7 +64,7 @@ class Commands(TyperGroup):
                 "interrupted; resume `shoal discover` and `shoal compare` with --resume, and run "
                 "any other command again"
             )
-            raise typer.Exit(INTERRUPTED) from error
+            raise typer.Exit(130) from error
         except Exception as error:
             is_for_typer = type(error).__module__.startswith(("typer", "click"))
             if is_for_typer or isinstance(error, BrokenPipeError):
@@ -162,7 +157,6 @@ def options(
         bool, typer.Option("--debug", help="Print the traceback of an error.")
     ] = False,
 ) -> None:
-    """Set the options of every command."""
     verbosity.is_quiet = quiet
     verbosity.is_verbose = verbose
     verbosity.is_debug = debug

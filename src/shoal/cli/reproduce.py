@@ -12,8 +12,6 @@ from shoal.words import count
 if TYPE_CHECKING:
     from shoal.reproduce.reproduce import Reproduction
 
-FAILED = 1
-
 
 def reproduce(
     tables: Annotated[
@@ -107,7 +105,7 @@ def _print(reproductions: list["Reproduction"], *, as_json: bool) -> None:
     result("\n".join([*texts, f"Written: {', '.join(files)}"]), facts, as_json=as_json)
     if failures:
         log_error(f"error: {count(len(failures), 'cell')} failed; run the same command to retry")
-        raise typer.Exit(FAILED)
+        raise typer.Exit(1)
 
 
 def _list_experiments(*, as_json: bool) -> None:

@@ -93,7 +93,6 @@ def review(
 
 
 def _salvage(run: "Run", *, as_json: bool) -> None:
-    """Drop the damaged lines of a log, and print them."""
     from shoal.review.log import FILE
     from shoal.review.review import salvage
 

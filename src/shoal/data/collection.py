@@ -42,7 +42,6 @@ class StoredFiles:
 
     @classmethod
     def of_states(cls, where: str, states: Mapping[str, str]) -> "StoredFiles":
-        """Return files below an address by their names and states."""
         return cls(
             where=where,
             locations=tuple(f"{where.removesuffix('/')}/{name}" for name in states),
@@ -76,7 +75,6 @@ class PreviousCategories:
     cannot_links: Mapping[str, frozenset[int]]
     """Categories that each image was rejected from."""
     next_id: int
-    """The first free category id."""
     reserved_names: frozenset[str]
     """Names that no new category may get, including those of former categories."""
 
@@ -102,7 +100,6 @@ class Collection:
     classes: tuple[str, ...]
     """Names of the known classes, sorted unless the caller gave an order."""
     root: Path | None = None
-    """The local folder of the files, or None."""
     images: Any = None
     """PIL images or arrays in memory in the order of `names`, or None; or one array of all."""
     stored: StoredFiles | None = None
@@ -133,7 +130,6 @@ class Collection:
 
     @cached_property
     def is_labeled(self) -> Bools:
-        """(N,) whether each image is labeled."""
         return self.labels != UNLABELED
 
     @property
@@ -173,9 +169,7 @@ class Collection:
             raise DataError("none of the requested images is in the collection")
         assert (np.diff(chosen, prepend=-1) > 0).all(), "increasing positions"
         images = self.images
-        if isinstance(images, np.ndarray):
-            images = images[chosen]
-        elif images is not None:
+        if images is not None:
             images = tuple(images[i] for i in chosen)
         return replace(
             self,

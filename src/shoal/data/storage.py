@@ -21,7 +21,7 @@ from functools import lru_cache
 from itertools import accumulate, chain, islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from shoal.errors import DataError, ShoalError, missing_package
 from shoal.files import absolute_path
@@ -33,17 +33,10 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 ADDRESS = re.compile(r"(https?|ftp|s3|gs|az|hf|ssh|sftp|file):/{1,2}\w", re.IGNORECASE)
-READABLE = ("s3", "gs", "https", "http", "hf")
-"""Schemes that can be read."""
-
-
 N_REQUESTS = 16
-"""Concurrent requests."""
 
 BUFFER_BYTES = 1 << 20
 """Bytes per request for a file that is read in order."""
-
-STORED = re.compile(rf"(range|row|{'|'.join(READABLE)}):")
 
 BATCH_ROWS = 8
 """Rows of a parquet shard per batch in memory."""
@@ -55,13 +48,15 @@ MARKS = (
 """Properties of a file that change with its content, in order of preference."""
 
 PACKAGES = {
-    "gs": "gcsfs",
-    "hf": "huggingface_hub",
     "s3": "s3fs",
+    "gs": "gcsfs",
     "https": "aiohttp",
     "http": "aiohttp",
+    "hf": "huggingface_hub",
 }
-"""The package that fsspec needs for each scheme."""
+"""The package that fsspec needs for each scheme that can be read."""
+
+STORED = re.compile(rf"(range|row|{'|'.join(PACKAGES)}):")
 
 CREDENTIALS = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE, "
@@ -70,13 +65,9 @@ CREDENTIALS = {
     "or set FSSPEC_GS_TOKEN=anon for a public bucket",
     "hf": "run `hf auth login`, or set HF_TOKEN",
 }
-"""How to provide credentials."""
 
 LOST = "the connection was lost"
 """Start of the message of `Lost`."""
-
-TRANSIENT_STATUS = (408, 425, 429)
-"""HTTP status codes below 500 that are worth a retry."""
 
 NO_CREDENTIALS = (
     "NoCredentialsError",
@@ -105,7 +96,6 @@ class Address(PurePosixPath):
 
     @property
     def scheme(self) -> str:
-        """The part before the colon."""
         return str(self).partition(":")[0]
 
     @property
@@ -137,11 +127,10 @@ def absolute(location: Location) -> Place:
 
 def why_unfit(name: str) -> str | None:
     """Return why a name in a store or shard cannot be the name of an image, or None."""
-    if not is_utf8(name) or shown(name) != name:
-        return "the name is not UTF-8, or contains control characters"
     has_drive = re.match(r"[A-Za-z]:[/\\]", name) is not None
-    if has_drive or not set(name.split("/")).isdisjoint({"", ".", ".."}):
-        return "the name leads out of the collection, or has an empty part"
+    leads_out = has_drive or not set(name.split("/")).isdisjoint({"", ".", ".."})
+    if leads_out or shown(name) != name:  # those that are not UTF-8 are shown differently
+        return "the name leads out of the collection, has an empty part or control characters"
     return None
 
 
@@ -200,7 +189,7 @@ def _is_transient(raised: BaseException) -> bool:
     error = _cause(raised)
     status = getattr(error, "status", None)  # HTTP
     if isinstance(status, int):
-        return status >= 500 or status in TRANSIENT_STATUS
+        return status >= 500 or status in (408, 425, 429)
     if not isinstance(error, Exception):  # Ctrl-C
         return False
     return not isinstance(error, (*PERMANENT, Lost)) and not _lacks_credentials(error)
@@ -213,9 +202,9 @@ def _lacks_credentials(error: BaseException) -> bool:
 @lru_cache(maxsize=8)
 def file_system(scheme: str) -> "AbstractFileSystem":
     """Return the file system of a scheme, with credentials and endpoints of the environment."""
-    if scheme not in READABLE:
+    if scheme not in PACKAGES:
         raise DataError(
-            f"{scheme}://: cannot be read, expected {', '.join(f'{name}://' for name in READABLE)}"
+            f"{scheme}://: cannot be read, expected {', '.join(f'{name}://' for name in PACKAGES)}"
             " or a local path; download the files and give their path"
         )
     try:
@@ -250,11 +239,9 @@ def reading(place: PurePath, kind: str = "file") -> Iterator[None]:
         )
         if isinstance(error, Lost):
             problem = f"{error}; check the network and the endpoint, then run the command again"
-        elif isinstance(place, Address) and isinstance(error, FileNotFoundError):
-            problem = "not found; check the name of the bucket and the path"
         elif isinstance(place, Address) and is_store_error:
             remedy = CREDENTIALS.get(place.scheme, "web servers with passwords are not supported")
-            problem = f"cannot be read ({one_line(error)}); check the address, or {remedy}"
+            problem = f"cannot be read or found ({one_line(error)}); check the address, or {remedy}"
         raise DataError(f"{place}: {problem}") from error
 
 
@@ -345,11 +332,6 @@ class _Ranges(io.RawIOBase):
         return n_bytes
 
 
-def row_of(file: str, row: int, column: str) -> str:
-    """Return the location of the image in a row of a parquet shard."""
-    return f"row:{row}:{quote(column, safe='')}:{file}"
-
-
 def is_stored(path: str) -> bool:
     """Return whether this is such a location, not a local path."""
     return STORED.match(path) is not None
@@ -435,6 +417,4 @@ class _Rows:
         return bytes(cell)
 
 
-@lru_cache(maxsize=1)
-def _rows(file: str, column: str) -> _Rows:
-    return _Rows(file, column)
+_rows = lru_cache(maxsize=1)(_Rows)

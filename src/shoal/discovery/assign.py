@@ -18,7 +18,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from shoal.arrays import UNLABELED, Floats, Ints, as_stored_embeddings, each_row, name_rows
+from shoal.arrays import UNLABELED, Floats, Ints, as_stored_embeddings
 from shoal.clustering.blend import blend
 from shoal.clustering.calibration import Calibration, seen_probability
 from shoal.clustering.categories import assign_new
@@ -37,7 +37,7 @@ from shoal.data.readers.folders import (
 )
 from shoal.data.readers.layouts import is_list
 from shoal.data.readers.shards import is_shards
-from shoal.data.readers.tables import PATH_COLUMNS, as_table, is_frame, require_column
+from shoal.data.readers.tables import PATH_COLUMNS, is_frame, read_table, require_column
 from shoal.data.storage import absolute, as_address
 from shoal.device import AnyDevice, choose_device
 from shoal.discovery.cluster_embeddings import ClusterSettings
@@ -293,7 +293,7 @@ class Assigner:
         Return a row per entry, with the user's path; raise for a path that is not a file.
         """
         if is_frame(images):
-            table = as_table(images)
+            table = read_table(images)
             images = list(table.columns[require_column(table, PATH_COLUMNS, None, "path")])
         if isinstance(images, np.ndarray) and images.dtype.kind == "f" and images.ndim == 2:
             names = [f"row-{i:06d}" for i in range(len(images))]
@@ -351,12 +351,6 @@ class Assigner:
             raise DataError(
                 f"embeddings: found shape {stored.shape}, expected {expected}, a row per name with "
                 "as many columns as the run's; use the same encoder as for the run"
-            )
-        is_zero = each_row(stored, lambda rows: ~rows.any(axis=1))
-        if is_zero.any():
-            raise DataError(
-                f"embeddings: only zeros in {name_rows(is_zero)}, which have no direction; remove "
-                "them"
             )
         rows: list[Assignment] = []
         for start in range(0, len(names), ASSIGN_BATCH):

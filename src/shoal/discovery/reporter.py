@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from shoal.allocator import peak_memory, return_freed_memory
 from shoal.distributed import is_main
 from shoal.errors import name_arguments
-from shoal.progress import Progress, lines, show
+from shoal.progress import Progress, show
 from shoal.words import shown
 
 Listener = Callable[[str], None]
@@ -38,11 +38,8 @@ def _write_detail(text: str) -> None:
     log.debug("%s", shown(text))
 
 
-@contextmanager
-def _log_progress(what: str, unit: str, after: float) -> Iterator[Progress]:
-    log.debug("%s …", what)
-    with lines(what, unit, log.info, after=after) as progress:
-        yield progress
+def _log_progress(what: str, unit: str, after: float) -> AbstractContextManager[Progress]:
+    return show(what, unit, log.info, after=after, has_bar=False)
 
 
 @dataclass(frozen=True)

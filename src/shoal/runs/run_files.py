@@ -13,13 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.arrays import DAMAGED, archive_arrays, each_row, name_rows
+from shoal.arrays import archive_arrays, name_rows, unusable_rows
 from shoal.errors import DataError
-from shoal.settings import Plain, show
+from shoal.settings import Plain
 from shoal.words import one_line
-
-CAUSES = (*DAMAGED, LookupError, TypeError, RecursionError)
-"""What the readers of these formats raise for damaged files."""
 
 
 @contextmanager
@@ -31,7 +28,7 @@ def reading(file: Path, line: int | None = None) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise DataError(f"{file}: missing; is {file.parent} the folder of a run?") from error
-    except CAUSES as error:
+    except Exception as error:  # readers raise anything for a damaged file
         found = one_line(error, 300).replace(f"{file}: ", "")
         reason = f"cannot be read ({found})"
         # NumPy would advise allow_pickle=True, which is unsafe
@@ -66,7 +63,7 @@ def _parsed(text: str, file: Path, line: int | None = None) -> Plain:
     with reading(file, line):
         content = json.loads(text)
     if not isinstance(content, dict):
-        raise damaged(file, f"found {show(content)}, expected an object with keys", line)
+        raise damaged(file, f"found {content!r:.60}, expected an object with keys", line)
     return content
 
 
@@ -89,7 +86,7 @@ def read_vectors(file: Path, n_rows: int) -> NDArray[Any]:
             f"found {vectors.dtype} of shape {vectors.shape}, expected a row of numbers for each "
             f"of {n_rows:,} images in assignments.csv",
         )
-    is_bad = ~each_row(vectors, lambda rows: np.isfinite(rows).all(axis=1) & rows.any(axis=1))
+    is_bad = unusable_rows(vectors)
     if is_bad.any():
         raise damaged(file, f"found NaN, infinity or only zeros in {name_rows(is_bad)}")
     return vectors

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shoal.data.pixels.decoding import decode_file, square
+from shoal.data.pixels.decoding import decode_file, decode_image
 from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
 from shoal.errors import ShoalError
@@ -50,7 +50,7 @@ def test_the_cache_holds_what_decoding_one_by_one_gives(make_images, cache):
         steps = Steps()
         pixels = load_pixels(collection, SIZE, cache=cache, n_workers=n_workers, progress=steps)
         np.testing.assert_array_equal(pixels[:], expected)
-        assert (len(pixels), pixels.size, pixels.names) == (40, SIZE, collection.names)
+        assert (len(pixels), pixels.shape[1], pixels.names) == (40, SIZE, collection.names)
         np.testing.assert_array_equal(pixels.index, np.arange(40))
         assert steps.seen[-1] == (40, 40)
         assert steps.n_decoded == (40 if n_workers == 2 else 0)
@@ -151,7 +151,7 @@ def test_images_in_memory_are_scaled_and_nothing_is_kept(cache):
     collection = read_collection(images)
     steps = Steps()
     pixels = load_pixels(collection, 16, cache=cache, progress=steps)
-    expected = np.asarray(square(Image.fromarray(collection.images[5]), 16))
+    expected = decode_image(Image.fromarray(collection.images[5]), 16)
     np.testing.assert_array_equal(pixels[5], expected)
     assert (len(pixels), steps.seen[-1]) == (20, (20, 20))
     assert not cache.exists()

@@ -129,7 +129,7 @@ def test_a_text_in_quotes_may_hold_line_ends_and_commas(make_images: Make) -> No
 
 def test_labels_for_no_file_at_all_are_refused(make_images: Make) -> None:
     root = make_images(["a.png"])
-    with refused("'img/a.png', but images are named like 'a.png'"):
+    with refused("t.csv, line 2: img/a.png, but images are named like 'a.png'"):
         read_collection(root, write(root / "t.csv", "path,label\nimg/a.png,cat\n"))
     with refused("gone.png"):
         read_collection([root / "gone.png"])

@@ -57,7 +57,7 @@ def test_discover_finds_in_a_store_what_it_finds_in_the_folder(store, unchanged_
         assert found.returncode == 0, found.stderr
         wrong = shoal("discover", f"{address}-not", "--dry-run", env=env)
     assert (wrong.returncode, wrong.stdout) == (3, "")
-    assert wrong.stderr.strip().startswith(f"error: {address}-not: not found; check the name")
+    assert wrong.stderr.strip().startswith(f"error: {address}-not: cannot be read or found")
     in_folder("discover", photos.folder, *given, "--out", tmp_path / "here")
     there, here = (Run.open(tmp_path / name) for name in ("there", "here"))
     assert [(row.path, row.category) for row in there.assignments] == [

@@ -91,7 +91,7 @@ def test_dropped_connections_change_nothing_and_lost_ones_are_named(
         web.always = ("/cat/a.png",)
         skipped = load_pixels(found, SIZE, cache=tmp_path / "again").skipped
     assert list(skipped) == ["cat/a.png"]
-    assert skipped["cat/a.png"].startswith("the connection was lost (tried 4 times)")
+    assert "the connection was lost (tried 4 times)" in skipped["cat/a.png"]
 
 
 def test_a_wrong_bucket_a_wrong_place_and_missing_credentials_are_one_sentence(
@@ -105,7 +105,7 @@ def test_a_wrong_bucket_a_wrong_place_and_missing_credentials_are_one_sentence(
         return ended.output.strip()
 
     for address in ("s3://not-here/x", "s3://here/nothing"):
-        assert error_of(address).startswith(f"error: {address}: not found;")
+        assert error_of(address).startswith(f"error: {address}: cannot be read or found")
     file_system.cache_clear()
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")

@@ -11,7 +11,7 @@ import pytest
 from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
 from shoal.data.readers.tables import image_finder
-from shoal.data.storage import Address, Lost, file_system, read_stored, row_of
+from shoal.data.storage import Address, Lost, file_system, read_stored
 from shoal.errors import DataError, MissingError
 from stores import web_server, write_parquets, write_tars
 
@@ -112,15 +112,15 @@ def test_a_row_after_a_lost_connection_is_read_anew(make_images, tmp_path, monke
     monkeypatch.setenv("SHOAL_TRIES", "1")
     with web_server(tmp_path / "shards") as web:
         file = f"{web.address}/train-00000-of-00001.parquet"
-        assert read_stored(row_of(file, 0, "image.bytes")) == (folder / names[0]).read_bytes()
+        assert read_stored(f"row:0:image.bytes:{file}") == (folder / names[0]).read_bytes()
         web.always = (".parquet",)
         with pytest.raises(Lost):
-            read_stored(row_of(file, 9, "image.bytes"))
+            read_stored(f"row:9:image.bytes:{file}")
         web.always = ()
-        assert read_stored(row_of(file, 9, "image.bytes")) == (folder / names[9]).read_bytes()
+        assert read_stored(f"row:9:image.bytes:{file}") == (folder / names[9]).read_bytes()
         with ThreadPoolExecutor(8) as threads:  # concurrently, like the review page
             found = list(
-                threads.map(lambda i: read_stored(row_of(file, i, "image.bytes")), [*range(24)] * 3)
+                threads.map(lambda i: read_stored(f"row:{i}:image.bytes:{file}"), [*range(24)] * 3)
             )
     assert found == [(folder / name).read_bytes() for name in names] * 3
 

@@ -18,7 +18,7 @@ from shoal.data.collection import Collection
 from shoal.data.readers.folders import check_folder
 from shoal.data.splits import known_novel_split
 from shoal.data.storage import Location
-from shoal.errors import DataError, UnknownName
+from shoal.errors import DataError
 from shoal.words import first_few
 
 MAX_LINES = 20
@@ -37,7 +37,6 @@ class Benchmark:
 
     @property
     def is_known(self) -> Bools:
-        """(N,) whether the true class of each image is a known one."""
         return self.truth < len(self.split.known)
 
 
@@ -48,8 +47,6 @@ def read_benchmark(name: str, root: Location, *, part: Part = "train") -> Benchm
     Counts that differ from the published ones become notes of the collection;
     missing images are an error.
     """
-    if part not in PARTS:
-        raise UnknownName("part", part, PARTS)
     folder = check_folder(root)
     split = load_split(name)
     layout, home, missing = find_layout(name, folder, part)
@@ -68,12 +65,11 @@ def read_benchmark(name: str, root: Location, *, part: Part = "train") -> Benchm
 def build(name: str, official: OfficialImages, split: ClassSplit, part: Part) -> Benchmark:
     """Sample the labeled images in official order, then sort by name, as collections are."""
     facts = get_facts(name)
-    n_known = len(split.known)
     true_labels = split.positions[np.asarray(official.class_ids)]  # (N,) known classes first
     labels = np.full(len(true_labels), UNLABELED, dtype=np.int64)
     if part == "train":
         labels = known_novel_split(
-            true_labels, range(n_known), split.labeled_share, seed=split.seed
+            true_labels, range(len(split.known)), split.labeled_share, seed=split.seed
         )
     n_images = len(official.names)
     order = np.array(sorted(range(n_images), key=official.names.__getitem__), dtype=np.int64)
@@ -111,9 +107,8 @@ class PartReport:
     layout: str
     """The layout that was found, or the one of which most is present."""
     missing: list[str]
-    """Files, folders and listed images that are missing."""
     problems: list[str] = field(default_factory=list)
-    """What cannot be read, and counts that differ from the published ones."""
+    """Counts that differ from the published ones."""
     counts: dict[str, int] = field(default_factory=dict)
     """Images and classes that were found; labeled and unlabeled ones in the training part."""
     notes: tuple[str, ...] = ()
@@ -131,7 +126,6 @@ class Verification:
     """Whether nothing is missing, and all counts are the published ones."""
 
     def describe(self) -> str:
-        """Return the verification as text, and what to download if anything is missing."""
         facts = get_facts(self.name)
         lines = [f"{facts.title} in {self.root}"]
         for part in self.parts:
@@ -169,11 +163,7 @@ def _verify_part(name: str, root: Path, part: Part) -> PartReport:
         return report
     facts = get_facts(name)
     split = load_split(name)
-    try:
-        official = read_images(layout, home, part, split)
-    except DataError as error:
-        report.problems.append(str(error))
-        return report
+    official = read_images(layout, home, part, split)
     report.missing += official.absent
     report.notes = official.notes
     report.counts["images"] = len(official.names)

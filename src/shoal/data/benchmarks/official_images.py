@@ -125,41 +125,35 @@ def _read_herbarium(home: Path, files: list[str], part: Part, split: ClassSplit)
             f"{reference}: found {len(classes)} class folders, expected {split.n_classes}; class "
             "ids are positions among all of them: unpack the archive again"
         )
-    return _read_folders(home, files[0], tuple(classes))
+    return _read_class_folders(home, files, part, replace(split, class_names=tuple(classes)))
 
 
 def _read_class_folders(
     home: Path, files: list[str], part: Part, split: ClassSplit
 ) -> OfficialImages:
-    """Read the classes of the split from train/<class>, test/<class> or val/<class>."""
-    return _read_folders(home, files[0], split.class_names)
-
-
-def _read_folders(home: Path, part_folder: str, classes: tuple[str, ...]) -> OfficialImages:
+    """Read the classes of the split from train/<class>, test/<class> or val/<class>; the slash of
+    'F/A-18' is a dash in the name of its folder."""
     names: list[str] = []
     class_ids: list[int] = []
     absent = []
     # Class by class, files sorted inside each: the order of torchvision's ImageFolder, which
     # sorting whole paths would not give.
-    for class_id, class_name in enumerate(classes):
-        folder = f"{part_folder}/{_folder_name(class_name)}"
+    for class_id, class_name in enumerate(split.class_names):
+        folder = f"{files[0]}/{class_name.replace('/', '-')}"
         images = list_folder(home / folder).names
         if not images:
             absent.append(f"{folder}/")
         names += [f"{folder}/{name}" for name in images]
         class_ids += [class_id] * len(images)
-    return OfficialImages(names, class_ids, classes, "a folder per class", root=home, absent=absent)
-
-
-def _folder_name(class_name: str) -> str:
-    """Return the folder of a class: a slash ('F/A-18') is written as a dash."""
-    return class_name.replace("/", "-")
+    return OfficialImages(
+        names, class_ids, split.class_names, "a folder per class", root=home, absent=absent
+    )
 
 
 def _read_zip(home: Path, files: list[str], part: Part, split: ClassSplit) -> OfficialImages:
     """Read a zip archive of `train/<class>/` or `test/<class>/` in place, in its own order."""
     file = home / files[0]
-    ids = {f"{part}/{_folder_name(name)}": i for i, name in enumerate(split.class_names)}
+    ids = {f"{part}/{name.replace('/', '-')}": i for i, name in enumerate(split.class_names)}
     with reading(file, PUBLISHED):
         archive = zipfile.ZipFile(file)
     names = [

@@ -52,10 +52,8 @@ class BenchmarkFacts:
     labeled_within: int = 0
     """Tolerance of the last two, if they were published rounded or counted indirectly."""
     page: str
-    """The official page."""
     terms: str
     layout: str
-    """Description of the official layout."""
     layouts: list[Layout]
     """Layouts that can be read; the first complete one is."""
     archives: list[str]
@@ -96,7 +94,6 @@ class ClassSplit:
     """Names by official id; empty if only the downloaded folders have them."""
     labeled_share: float
     seed: int
-    """Seed of the published sample."""
     sha256: str
     """Checksum of the file, to be recorded with every result."""
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from shoal.boxes import split_file
-from shoal.data.storage import Lost, is_stored, read_stored
+from shoal.data.storage import is_stored, read_stored
 from shoal.words import one_line
 
 if TYPE_CHECKING:
@@ -38,13 +38,6 @@ decoded at a smaller scale if that is enough, and count at that scale unless the
 """
 
 ORIENTATION_TAG = 0x0112
-SIDEWAYS = (5, 6, 7, 8)
-"""Orientations that exchange width and height."""
-
-EXIF_DATE = "%Y:%m:%d %H:%M:%S"
-
-WHITE = (255, 255, 255, 255)
-BITS_12 = 4095
 
 MISSING = "the file does not exist"
 REASONS: dict[type, str] = {
@@ -67,8 +60,6 @@ def _explained() -> Iterator[None]:
         raise
     except Exception as error:
         reason = REASONS.get(type(error)) or f"cannot be decoded: {one_line(error)}"
-        if isinstance(error, Lost):
-            reason = str(error)
         raise Unreadable(reason) from error
 
 
@@ -101,7 +92,7 @@ def image_size(file: str) -> tuple[int, int]:
         if image.format != "TIFF":  # Pillow turns TIFF files itself
             with suppress(Exception):
                 orientation = image.getexif().get(ORIENTATION_TAG)
-        if orientation in SIDEWAYS:
+        if orientation in (5, 6, 7, 8):  # width and height are exchanged
             return height, width
         return width, height
 
@@ -111,7 +102,7 @@ def date_of(file: str) -> str:
     time as 'YYYY-MM-DD HH:MM:SS'; empty if there is no file."""
     with suppress(Exception), _open(file, None) as image:
         exif = image.getexif().get_ifd(ExifTags.IFD.Exif)
-        return str(datetime.strptime(exif[ExifTags.Base.DateTimeOriginal], EXIF_DATE))
+        return str(datetime.strptime(exif[ExifTags.Base.DateTimeOriginal], "%Y:%m:%d %H:%M:%S"))
     with suppress(OSError):
         return str(datetime.fromtimestamp(int(os.stat(file).st_mtime)))  # noqa: PTH116
     return ""
@@ -133,7 +124,7 @@ def decode_image(image: "Image.Image | NDArray[np.uint8]", size: int) -> "NDArra
         if image.ndim == 3 and image.shape[2] == 1:
             image = image[..., 0]
         image = Image.fromarray(image)
-    return np.asarray(square(image, size))
+    return np.asarray(_square(_eight_bit(image), size))
 
 
 def _load(path: str, size: int, data: bytes | None) -> Image.Image:
@@ -176,7 +167,6 @@ def _whole(file: str, _modified: int) -> Image.Image:
 
 
 def _open(path: str, data: bytes | None) -> Image.Image:
-    """Open an image file, or its content, by its header."""
     source: str | io.BytesIO = path
     is_heic = path.lower().endswith(HEIC_SUFFIXES)
     if data is not None:
@@ -193,13 +183,11 @@ def _open(path: str, data: bytes | None) -> Image.Image:
     return Image.open(source, formats=formats)
 
 
-def square(image: Image.Image, size: int) -> Image.Image:
-    """Return the central square, resized to `size` (bicubic, antialiased), as upright RGB."""
-    return _square(_eight_bit(image), size)
-
-
 def _square(image: Image.Image, size: int) -> Image.Image:
-    """Resample only the square, which gives the same pixels as resizing the image and cropping."""
+    """Return the central square, resized to `size` (bicubic, antialiased), as upright RGB.
+
+    Only the square is resampled, which gives the same pixels as resizing the image and cropping.
+    """
     width, height = image.size
     side = min(width, height)
     if not side:
@@ -221,7 +209,7 @@ def _upright(image: Image.Image) -> Image.Image:
 def _flat_rgb(image: Image.Image) -> Image.Image:
     """Return the image as RGB, on a white background if it is transparent."""
     if image.mode == "RGBA":
-        image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image)
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image.convert("RGB")
 
 
@@ -234,8 +222,6 @@ def _eight_bit(image: Image.Image) -> Image.Image:
         return deep
     if image.has_transparency_data:
         return image.convert("RGBA")
-    if image.mode == "1":
-        return image.convert("L")
     if image.mode not in ("L", "RGB"):
         return image.convert("RGB")
     return image
@@ -251,7 +237,7 @@ def _from_deep(image: Image.Image) -> Image.Image:
 
     values = np.asarray(image)
     if values.dtype.kind in "iu":
-        shift = 4 if values.max() <= BITS_12 else 8
+        shift = 4 if values.max() <= 4095 else 8
         return Image.fromarray((np.clip(values, 0, 65535) >> shift).astype(np.uint8))
     finite = np.nan_to_num(values.astype(np.float32), posinf=0.0, neginf=0.0)
     low = float(finite.min())

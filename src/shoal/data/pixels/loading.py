@@ -34,7 +34,7 @@ from shoal.arrays import Ints, digest_rows
 from shoal.boxes import split_file
 from shoal.data.collection import Collection
 from shoal.data.pixels.decoding import MISSING, Unreadable, decode_image
-from shoal.data.pixels.workers import CHUNK, DecodingJob, available_cpus, decode_files
+from shoal.data.pixels.workers import DecodingJob, available_cpus, decode_files
 from shoal.data.storage import LOST, Location, as_address
 from shoal.errors import DataError, ShoalError
 from shoal.files import cache_folder, make_folder, scratch_array, write_text, writing
@@ -43,13 +43,7 @@ from shoal.progress import Progress
 VERSION = 1
 """Version of the decoding; a new one invalidates cached pixels."""
 
-NO_ROW = ("", -1)
-"""What stands for the state and the row of an image that is not in the cache."""
-
 INDEX = "index.json"
-
-CHUNK_OF_ROWS = 128
-"""Images per task from parquet shards, whose rows are stored in groups of about 100."""
 
 SAVE_EVERY_S = 20.0
 """Seconds between two saves of the index; saving that of a million images takes one."""
@@ -86,17 +80,17 @@ class Pixels:
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """(N, size, size, 3)."""
-        return (len(self), self.size, self.size, 3)
+        size = self.store.shape[1]
+        return (len(self), size, size, 3)
 
     @cached_property
     def checksum(self) -> str:
-        """A checksum of all pixels, which are read once."""
         return digest_rows(self)
 
     @property
     def copies(self) -> list[str]:
         """The images whose pixels equal those of an earlier image."""
-        middle = self.size // 2
+        middle = self.store.shape[1] // 2
         lines = [hash(self.store[row, middle].tobytes()) for row in self.rows]
         n_alike = Counter(lines)
         found = []
@@ -108,11 +102,6 @@ class Pixels:
                     found.append(self.names[i])
                 earlier.add(digest)
         return found
-
-    @property
-    def size(self) -> int:
-        """Pixels along a side."""
-        return int(self.store.shape[1])
 
     def unload(self) -> None:
         """Remove the pages of the mapped file from the memory of this process; the next access
@@ -170,12 +159,11 @@ def load_pixels(
             if pending:
                 failed |= _decode(collection, pending, states, store, n_workers, report)
     report(len(names), len(names))
-    rows = [store.rows.get(name, NO_ROW)[1] for name in names]
+    rows = [store.rows[name][1] if name in store.rows else -1 for name in names]
     return _assemble(collection, store.open(), rows, failed)
 
 
 def none_readable(skipped: dict[str, str]) -> DataError:
-    """Return the error for a collection of which no image can be decoded."""
     reasons = [reason for reason, _ in Counter(skipped.values()).most_common(3)]
     return DataError(f"none of the {len(skipped):,} images can be decoded: {'; '.join(reasons)}")
 
@@ -210,13 +198,16 @@ class Store:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one image."""
         return self.size * self.size * 3
 
     def pending(self, names: Sequence[str], states: Sequence[str | None]) -> list[int]:
         """Return the positions of existing files that are new or have changed."""
-        known = [self.rows.get(name, NO_ROW)[0] for name in names]
-        return [i for i, state in enumerate(states) if state is not None and state != known[i]]
+        known = {name: state for name, (state, _) in self.rows.items()}
+        return [
+            i
+            for i, state in enumerate(states)
+            if state is not None and state != known.get(names[i])
+        ]
 
     def write(self) -> None:
         """Replace the index in one step, after its rows are on the disk."""
@@ -295,13 +286,10 @@ def _decode(
     Return the reason for each position that cannot be decoded.
     """
     names = collection.names
-    chunk = CHUNK
     stored = collection.stored
     if stored is not None:
         pending = sorted(pending, key=stored.order.__getitem__)
         paths = [stored.locations[i] for i in pending]
-        if paths[0].startswith("row:"):
-            chunk = CHUNK_OF_ROWS
     else:
         # Strings: a Path per image would double the time.
         paths = [f"{collection.root}/{names[i]}" for i in pending]
@@ -313,12 +301,12 @@ def _decode(
     save_at = time.monotonic() + SAVE_EVERY_S
     report(n_done, len(names))
     try:
-        with contextlib.closing(decode_files(job, paths, n_workers, chunk)) as batches:
+        with contextlib.closing(decode_files(job, paths, n_workers)) as batches:
             for positions, reasons in batches:
                 for position in positions:
                     i = pending[position]
                     reason = reasons.get(position, "")
-                    n_lost = n_lost + 1 if reason.startswith(LOST) else 0
+                    n_lost = n_lost + 1 if LOST in reason else 0
                     if n_lost >= MAX_LOST:
                         raise ShoalError(
                             f"{collection.where}: {reason}, for {n_lost} images in a row; decoded "

@@ -31,6 +31,9 @@ from shoal.files import writing
 CHUNK = 16
 """Images per task: enough to make messages cheap, few enough to balance the load."""
 
+CHUNK_OF_ROWS = 128
+"""The same from parquet shards, whose rows are stored in groups of about 100."""
+
 MIN_SHARE = 8
 """Images per worker below which its start takes longer than the decoding."""
 
@@ -39,9 +42,6 @@ MAX_BYTES = 4 << 30
 
 N_AHEAD = 8
 """Images that are downloaded while one is decoded."""
-
-CRASHED = "the decoder crashed"
-
 
 Batch = tuple[range, dict[int, str]]
 """Positions of finished paths, and the reason for each one that cannot be decoded."""
@@ -63,15 +63,16 @@ def available_cpus() -> int:
 
 
 def decode_files(
-    job: DecodingJob, paths: Sequence[str], n_workers: int, chunk: int = CHUNK
+    job: DecodingJob, paths: Sequence[str], n_workers: int
 ) -> Generator[Batch, None, None]:
     """Decode files in worker processes and yield batches in any order; close the iterator to stop
     early.
 
-    A worker gets `chunk` files at a time. If one crashes, the files in progress are decoded one by
+    A worker gets several files at a time. If one crashes, the files in progress are decoded one by
     one, and the file that crashes a worker again counts as failed.
     """
     n_workers = min(n_workers, -(-len(paths) // MIN_SHARE))
+    chunk = CHUNK_OF_ROWS if paths[0].startswith("row:") else CHUNK
     chunk = min(chunk, -(-len(paths) // (4 * n_workers)))
 
     waiting = deque(_tasks(paths, chunk))
@@ -123,7 +124,7 @@ def _decode_singly(
             try:
                 failed = _submit(pool, job, task, paths).result()
             except BrokenProcessPool:
-                yield task, {suspects.popleft(): CRASHED}
+                yield task, {suspects.popleft(): "the decoder crashed"}
                 return
             suspects.popleft()
             yield task, failed
@@ -175,10 +176,9 @@ def worker_pool(n_workers: int) -> Iterator[Executor]:
 def decode_rows(job: DecodingJob, positions: range, paths: Sequence[str]) -> dict[int, str]:
     """Write the pixels of each path into its row; return the reason for each that failed."""
     failed = {}
-    n_ahead = N_AHEAD
-    if paths and paths[0].startswith("row:"):  # a parquet shard is read forward, row by row
-        n_ahead = 1
-    with job.data.open("r+b", buffering=0) as rows, ThreadPoolExecutor(n_ahead) as threads:
+    is_parquet = bool(paths) and paths[0].startswith("row:")  # read forward, row by row
+    n_ahead = 1 if is_parquet else N_AHEAD
+    with job.data.open("r+b") as rows, ThreadPoolExecutor(n_ahead) as threads:
         fetched = [threads.submit(fetch, path) for path in paths if is_stored(path)]
         for i, (position, path) in enumerate(zip(positions, paths, strict=True)):
             data = None
@@ -188,11 +188,9 @@ def decode_rows(job: DecodingJob, positions: range, paths: Sequence[str]) -> dic
                 pixels = decode_file(path, job.size, data)
             except Unreadable as error:
                 failed[position] = str(error)
-                continue
-            rows.seek((job.first_row + position) * len(pixels))
-            n_written = 0
-            while n_written < len(pixels):  # a full disk may accept a part
-                n_written += rows.write(pixels[n_written:])
+            else:
+                rows.seek((job.first_row + position) * len(pixels))
+                rows.write(pixels)
     return failed
 
 

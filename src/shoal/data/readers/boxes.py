@@ -27,17 +27,15 @@ from shoal.data.readers.tables import (
     PATH_COLUMNS,
     Row,
     Table,
-    as_table,
     class_names,
     image_finder,
-    is_frame,
     label_images,
     pick_column,
     read_table,
     read_text,
     require_column,
 )
-from shoal.data.storage import Place, absolute, reading
+from shoal.data.storage import N_REQUESTS, Place, absolute, reading
 from shoal.errors import DataError, UsageError
 from shoal.words import count, first_few
 
@@ -51,10 +49,6 @@ RELATIVE_BELOW = 2.0
 """A table whose values are all smaller has relative boxes: fractions of the width and height."""
 
 YOLO_NAMES = ("data.yaml", "classes.txt")
-"""Files that name YOLO's classes."""
-
-N_THREADS = 16
-"""Files whose headers are read concurrently."""
 
 MEGADETECTOR = 'detection: {"file": …, "detections": [{"conf": …, "bbox": [x, y, width, height]}]}'
 COCO = 'box: {"image_id": …, "category_id": …, "bbox": [x, y, width, height]} with known ids'
@@ -113,11 +107,13 @@ class FoundBox(NamedTuple):
 
 
 def add_boxes(listing: Listing, options: BoxOptions, *, allow_missing: bool) -> None:
-    """Replace images by their boxes, and their labels by those of boxes if any box has one.
+    """Replace images by boxes, if these are given, and labels by those of boxes if any has one.
 
     Boxes that are empty, outside their image or in an unreadable image are left out. Raise for an
     invalid box, a box with two labels and, unless `allow_missing`, many boxes in missing images.
     """
+    if options.source is None:
+        return
     refuse_boxes(options, has_files=listing.stored is None)
     folder = None
     if isinstance(options.source, str | os.PathLike):
@@ -157,21 +153,20 @@ def add_boxes(listing: Listing, options: BoxOptions, *, allow_missing: bool) -> 
     if kinds:
         counts = ", ".join(f"{n:,} {kind}" for kind, n in kinds.most_common())
         listing.notes.append(f"detections, not used as labels: {counts}")
-    if without:
-        use = "left out; --whole-images adds such images"
-        if options.whole_images:
-            use = "added as a whole"
-        listing.notes.append(f"{count(len(without), 'image')} without a box: {use}")
     listing.images = listing.names
     listing.names = sorted(labels)
     if options.whole_images:
         listing.names = sorted([*labels, *without])
+    elif without:
+        n_without = count(len(without), "image")
+        listing.notes.append(
+            f"{n_without} without a box: left out; --whole-images adds such images"
+        )
     if any(labels.values()):
         listing.labels = labels
 
 
 def refuse_boxes(options: BoxOptions, *, has_files: bool) -> None:
-    """Raise if boxes are given for images that are not local files."""
     if options.source is not None and not has_files:
         raise UsageError("boxes: found images that are not local files; give a local folder")
 
@@ -187,7 +182,7 @@ def _read_sizes(
         except Unreadable as error:
             return error
 
-    with warnings.catch_warnings(), ThreadPoolExecutor(N_THREADS) as threads:
+    with warnings.catch_warnings(), ThreadPoolExecutor(N_REQUESTS) as threads:
         warnings.simplefilter("ignore")  # Pillow warns of large images
         return dict(zip(images, threads.map(read, images), strict=True))
 
@@ -219,7 +214,6 @@ def _found(
     label: object = None,
     confidence: object = None,
 ) -> FoundBox:
-    """Return a box with its numbers checked."""
     x, y, width, height = (_number(side, location) for side in sides)
     certainty = None
     if not is_missing(confidence) and confidence != "":
@@ -240,10 +234,8 @@ def _read_source(options: BoxOptions, listing: Listing) -> list[FoundBox]:
     """Read boxes in any format, without those of a lower confidence."""
     source = options.source
     least = options.min_confidence or 0.0
-    if is_frame(source):
-        boxes = _read_columns(as_table(source))
-    elif not isinstance(source, str | os.PathLike):
-        raise UsageError(f"boxes: found {type(source).__name__}, expected a file or a data frame")
+    if not isinstance(source, str | os.PathLike):
+        boxes = _read_columns(read_table(source))
     elif Path(source).is_dir():
         boxes = [*_read_yolo(Path(source), listing)]
     elif absolute(source).suffix.lower() == ".json":
@@ -262,7 +254,6 @@ def _read_source(options: BoxOptions, listing: Listing) -> list[FoundBox]:
 
 
 def _read_columns(table: Table) -> list[FoundBox]:
-    """Read a table with a row per box."""
     accepted = (PATH_COLUMNS, *((name,) for name in BOX_COLUMNS))
     required = [table.columns[require_column(table, names, None, names[0])] for names in accepted]
     no_cells = [None] * len(table)

@@ -19,17 +19,14 @@ from shoal.arrays import (
     Ints,
     archive_arrays,
     as_stored_embeddings,
-    each_row,
     is_missing,
     name_rows,
 )
 from shoal.data.collection import count_labeled
-from shoal.data.readers.folders import refuse_address
 from shoal.data.readers.tables import (
     LABEL_COLUMNS,
     PATH_COLUMNS,
     Table,
-    as_table,
     class_names,
     encode,
     is_frame,
@@ -49,8 +46,14 @@ if TYPE_CHECKING:
     from pyarrow import ChunkedArray
 
 NAME_COLUMNS = (*PATH_COLUMNS, "uuid", "filenames")
-VECTOR_COLUMNS = ("emb", "embedding", "vector")
-EMBEDDING_LABEL_COLUMNS = (*LABEL_COLUMNS, "labels")
+COLUMN_NAMES: tuple[Sequence[str], ...] = (
+    ("emb", "embedding", "vector"),
+    NAME_COLUMNS,
+    (*LABEL_COLUMNS, "labels"),
+)
+ARRAY_NAMES: tuple[Sequence[str], ...] = (("x",), ("paths",), ("y",))
+"""Accepted names of embeddings, paths and labels in parquet and in npz files, in any case."""
+
 NUMBERED_NAME = re.compile(r"(row|image)-\d+")
 """Names given to rows, or to images in memory, that have none; sorting keeps their order."""
 EMBEDDING_SUFFIXES = (".npy", ".npz", ".parquet")
@@ -93,25 +96,41 @@ def read_embeddings(
     cells, None, NaN, NA, -1, 'unlabeled' and 'unknown' mean unlabeled. Rows of zeros are refused:
     they have no direction.
     """
-    refuse_address(file)
     path = Path(file)
     suffix = path.suffix.lower()
     if not path.is_file() or suffix not in EMBEDDING_SUFFIXES:
         raise DataError(
-            f"{path}: not a file of embeddings; give an existing {', '.join(EMBEDDING_SUFFIXES)} "
-            "file"
+            f"{path}: not a file of embeddings; give an existing local file "
+            f"({', '.join(EMBEDDING_SUFFIXES)})"
         )
-    read = _read_columns if suffix == ".parquet" else _read_arrays
-    matrix, names, cells = read(path, path_column, label_column)
-    x = as_stored_embeddings(matrix, name=path.name)
-    row_names = _as_names(names, len(x), path)
-    is_zero = each_row(x, lambda rows: ~rows.any(axis=1))  # (N,)
-    if is_zero.any():
-        first = row_names[int(is_zero.argmax())]
+    if suffix == ".parquet":
+        columns = read_parquet_columns(path)
+        vector_names, path_names, label_names = COLUMN_NAMES
+    else:
+        columns = _load_arrays(path, "X")
+        vector_names, path_names, label_names = ARRAY_NAMES
+    vectors = pick_column(columns, vector_names, None, path.name)
+    if vectors is None:
         raise DataError(
-            f"{path.name}: only zeros in {name_rows(is_zero)}, the first {first!r}; remove them"
+            f"{path}: found {', '.join(columns)}, expected embeddings (N, D) as an array X, or as "
+            f"lists of numbers in a column {', '.join(vector_names)}"
         )
-    labels_of_rows = class_names(cells or [None] * len(x), lambda row: f"{path}, row {row}")
+    matrix = columns[vectors]
+    if suffix == ".parquet":
+        matrix = _stack_lists(matrix, f"{path}: column {vectors}")
+    x = as_stored_embeddings(matrix, name=path.name)
+
+    def read(accepted: Sequence[str], chosen: str | None) -> Cells | None:
+        name = pick_column(columns, accepted, chosen, path.name)
+        if name is None:
+            return None
+        if suffix == ".parquet":
+            return columns[name].to_pylist()
+        return _one_per_row(columns[name], len(x), f"{path}: {name}")
+
+    row_names = _as_names(read(path_names, path_column), len(x), path)
+    cells = read(label_names, label_column) or [None] * len(x)
+    labels_of_rows = class_names(cells, lambda row: f"{path}, row {row}")
     order = np.array(sorted(range(len(x)), key=row_names.__getitem__), dtype=np.int64)
     for before, after in pairwise(order):
         if row_names[before] == row_names[after]:
@@ -131,7 +150,7 @@ def read_embeddings(
     )
 
 
-def _load_arrays(path: Path, name: str) -> dict[str, Array]:
+def _load_arrays(path: Path, name: str) -> dict[str, Any]:
     """Return the arrays of an npz file by name; that of an npy file is called `name`, and mapped.
 
     Nothing is unpickled.
@@ -152,48 +171,6 @@ def _one_per_row(values: Array, n_rows: int, where: str) -> list[object]:
             "embeddings in their order"
         )
     return list(values.tolist())
-
-
-def _read_arrays(
-    path: Path, path_column: str | None, label_column: str | None
-) -> tuple[Array, Cells | None, Cells | None]:
-    """Return the matrix, the names and the labels of an npy or npz file."""
-    arrays = _load_arrays(path, "X")
-    if "X" not in arrays or arrays["X"].ndim != 2:
-        found = ", ".join(f"{name} {values.shape}" for name, values in arrays.items())
-        raise DataError(
-            f"{path}: found {found}, expected an array X (N, D), and optionally y and paths"
-        )
-
-    def get(chosen: str | None, default: str) -> Cells | None:
-        if chosen is not None and chosen not in arrays:
-            raise DataError(f"{path}: no array {chosen!r}; found {', '.join(arrays)}")
-        values = arrays.get(chosen or default)
-        if values is None:
-            return None
-        return _one_per_row(values, len(arrays["X"]), f"{path}: {chosen or default}")
-
-    return arrays["X"], get(path_column, "paths"), get(label_column, "y")
-
-
-def _read_columns(
-    path: Path, path_column: str | None, label_column: str | None
-) -> tuple[Array, Cells | None, Cells | None]:
-    """Return the matrix, the names and the labels of a parquet file."""
-    columns = read_parquet_columns(path)
-    vector = pick_column(columns, VECTOR_COLUMNS, None, path.name)
-    if vector is None:
-        raise DataError(
-            f"{path}: found the columns {', '.join(columns)}, expected a list of numbers per row "
-            f"in one of {', '.join(VECTOR_COLUMNS)}"
-        )
-    x = _stack_lists(columns.pop(vector), f"{path}: column {vector}")
-
-    def get(accepted: Sequence[str], chosen: str | None) -> Cells | None:
-        name = pick_column(columns, accepted, chosen, path.name)
-        return columns[name].to_pylist() if name is not None else None
-
-    return x, get(NAME_COLUMNS, path_column), get(EMBEDDING_LABEL_COLUMNS, label_column)
 
 
 def _stack_lists(column: "ChunkedArray", where: str) -> Array:
@@ -246,7 +223,7 @@ def read_labels(
         cells = _one_per_row(array, len(names), str(file))
         table = Table(str(file), None, {"label": cells}, range(len(cells)), unit="row")
     else:
-        table = as_table(file) if is_frame(file) else read_table(file)
+        table = read_table(file)
     column = require_column(table, LABEL_COLUMNS, label_column, "label")
     paths = pick_column(table.columns, NAME_COLUMNS, path_column, table.where)
     if paths is None:

@@ -8,14 +8,13 @@ from shoal.data.collection import StoredFiles
 from shoal.data.storage import (
     Address,
     Location,
-    as_address,
+    absolute,
     is_utf8,
     list_remote,
     reading,
     why_unfit,
 )
 from shoal.errors import DataError
-from shoal.files import absolute_path
 from shoal.words import count, first_few
 
 IMAGE_SUFFIXES = (
@@ -26,8 +25,6 @@ METADATA_NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
 LABEL_TABLE_NAMES = tuple(f"labels{suffix}" for suffix in TABLE_SUFFIXES)
 SHARD_SUFFIXES = (".tar", ".parquet")
-
-HIDDEN = "ignored because of a leading dot"
 
 
 @dataclass
@@ -85,8 +82,7 @@ class Listing:
 
 def check_folder(folder: Location) -> Path:
     """Return the absolute path of a folder that exists."""
-    refuse_address(folder)
-    path = absolute_path(folder)
+    path = local_path(folder)
     if not path.is_dir():
         problem = "no such folder"
         if path.exists():
@@ -95,14 +91,15 @@ def check_folder(folder: Location) -> Path:
     return path
 
 
-def refuse_address(location: Location) -> None:
-    """Refuse a network address where only local files are read."""
-    address = as_address(location)
-    if address is not None:
+def local_path(location: Location) -> Path:
+    """Return the absolute path of a local folder or file; refuse a network address."""
+    place = absolute(location)
+    if isinstance(place, Address):
         raise DataError(
-            f"{address}: is an address, expected a local folder or file; download it and give its "
+            f"{place}: is an address, expected a local folder or file; download it and give its "
             "path"
         )
+    return place
 
 
 def list_folder(root: Path) -> Listing:
@@ -127,13 +124,12 @@ def list_folder(root: Path) -> Listing:
         try:
             with os.scandir(root / folder) as entries:
                 for entry in entries:
+                    if is_hidden(entry.name):
+                        continue
                     name = f"{folder}/{entry.name}".removeprefix("/")
                     is_file = entry.is_file(follow_symlinks=False)
                     is_file = is_file or not os.path.isdir(entry)  # noqa: PTH112
-                    if is_hidden(entry.name):
-                        if not is_file or name.lower().endswith(IMAGE_SUFFIXES):
-                            listing.ignore(HIDDEN, name)
-                    elif is_file:
+                    if is_file:
                         _add_file(entry, name, listing)
                     elif entry.is_symlink():
                         links.append(name)
@@ -157,9 +153,7 @@ def list_remote_folder(address: Address) -> Listing:
     states: dict[str, str] = {}
     with reading(address):
         for name, state in list_remote(address):
-            if is_hidden(name):
-                listing.ignore(HIDDEN, name)
-            elif listing.is_image(name):
+            if not is_hidden(name) and listing.is_image(name):
                 reason = why_unfit(name)
                 if reason is None:
                     states[name] = state

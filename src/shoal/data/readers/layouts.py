@@ -34,7 +34,6 @@ from shoal.data.readers.tables import (
     Row,
     Table,
     as_path,
-    as_table,
     class_names,
     encode,
     image_finder,
@@ -55,19 +54,13 @@ from shoal.data.storage import (
     why_unfit,
 )
 from shoal.errors import DataError, UsageError
-from shoal.words import count, first_few, plural
+from shoal.words import count, first_few, listed
 
 UNLABELED_FOLDERS = ("unlabeled", "unlabelled", "_unlabeled", "unknown", "unsorted")
 """First-level folders whose images are unlabeled, in upper or lower case."""
 
 FOLDERS = re.compile("folders(?::([1-9]))?")
 """Values of `labels` that stand for the names of the folders at a level, by default the first."""
-
-Source = object
-"""Images in any form that `read_collection` documents."""
-
-Labels = object
-"""Labels in any form: a table, a data frame, a mapping, "folders", "folders:2", False or None."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +74,8 @@ class ReadOptions:
 
 
 def read_collection(
-    source: Source = None,
-    labels: Labels = None,
+    source: object = None,
+    labels: object = None,
     *,
     labeled: Location | None = None,
     unlabeled: Location | None = None,
@@ -124,18 +117,18 @@ def read_collection(
         _refuse_columns(options)
         return _read_two_folders(check_folder(labeled), check_folder(unlabeled), options)
     if is_frame(source):
-        return _read_table(as_table(source), labels, options)
+        return _read_table(read_table(source), labels, options)
     if not isinstance(source, str | os.PathLike):
         return _read_list(source, labels, options)
     return _read_location(source, labels, options)
 
 
-def _read_location(source: Location, labels: Labels, options: ReadOptions) -> Collection:
+def _read_location(source: Location, labels: object, options: ReadOptions) -> Collection:
     """Read a folder, a table or shards, local or at an address."""
-    options_without_columns = replace(options, path_column=None, label_column=None)
-    shard_options = options
-    if _is_table(labels):  # the columns are those of that table, not of shards
-        shard_options = options_without_columns
+    no_columns = replace(options, path_column=None, label_column=None)
+    # The columns are those of the table of labels, if there is one, or else of shards.
+    has_table = _is_table(labels)
+    shard_options = no_columns if has_table else options
     pattern = source
     notes = []
     if not is_shards(source, shard_options.path_column):
@@ -157,10 +150,10 @@ def _read_location(source: Location, labels: Labels, options: ReadOptions) -> Co
         allow_missing=options.allow_missing,
     )
     shards.notes += notes
-    return _read_listed(shards, labels, options if _is_table(labels) else options_without_columns)
+    return _read_listed(shards, labels, options if has_table else no_columns)
 
 
-def _read_table(table: Table, labels: Labels, options: ReadOptions) -> Collection:
+def _read_table(table: Table, labels: object, options: ReadOptions) -> Collection:
     if labels is not None and labels is not False:
         raise UsageError(
             f"{table.where}: the table of images already has labels; to use another table of "
@@ -176,7 +169,7 @@ def _read_table(table: Table, labels: Labels, options: ReadOptions) -> Collectio
     return _read_files(table, table.columns[paths], cells, f"{layout})", options)
 
 
-def _read_list(source: Source, labels: Labels, options: ReadOptions) -> Collection:
+def _read_list(source: object, labels: object, options: ReadOptions) -> Collection:
     """Read a list of paths, or images in memory."""
     if not is_list(source):
         raise UsageError(
@@ -206,8 +199,7 @@ def _read_list(source: Source, labels: Labels, options: ReadOptions) -> Collecti
     )
 
 
-def is_list(source: Source) -> bool:
-    """Return whether a source is a list or an array of images or paths."""
+def is_list(source: object) -> bool:
     has_entries = hasattr(source, "__len__") and getattr(source, "shape", None) != ()
     return has_entries and not isinstance(source, Mapping | bytes)
 
@@ -221,8 +213,8 @@ def _read_files(
 ) -> Collection:
     """Read listed files; relative paths start at the table's folder, else at the working directory.
 
-    Notes count missing files and files listed twice. Raise for a file with two labels and, unless
-    missing ones are allowed, for many missing files.
+    Notes count missing files. Raise for a file with two labels and, unless missing ones are
+    allowed, for many missing files.
     """
     locations = [table.location(i) for i in range(len(table))]
     files = [_locate(cell, table, locations[i]) for i, cell in enumerate(paths)]
@@ -261,7 +253,7 @@ def _read_files(
         listing.stored = StoredFiles.of_states(
             where, {name: str(states[file]) for name, file in file_of.items()}
         )
-    _replace_by_boxes(listing, options)
+    add_boxes(listing, options.boxes, allow_missing=options.allow_missing)
     return _build(listing, listing.labels, layout)
 
 
@@ -304,22 +296,24 @@ def _read_two_folders(labeled: Path, unlabeled: Path, options: ReadOptions) -> C
         both.notes += [f"{folder.name}: {note}" for note in listing.notes]
     both.names = sorted(labels)
     both.labels = labels
-    _replace_by_boxes(both, options)
+    add_boxes(both, options.boxes, allow_missing=options.allow_missing)
     layout = f"two folders: {labeled.name} (a folder per category) and {unlabeled.name} (unlabeled)"
     return _build(both, both.labels, layout)
 
 
-def _read_listed(listing: Listing, labels: Labels, options: ReadOptions) -> Collection:
+def _read_listed(listing: Listing, labels: object, options: ReadOptions) -> Collection:
     """Read listed images with the given labels, or with those stored next to them."""
     _refuse_empty(listing)
-    _replace_by_boxes(listing, options)
+    add_boxes(listing, options.boxes, allow_missing=options.allow_missing)
     if _is_table(labels):
-        return _read_labels(listing, _label_table(labels), options)
+        table = read_table(labels)
+        return _read_labels(listing, [table], f"a folder with the labels of {table.where}", options)
     if labels is None and listing.labels is not None:
         return _build(listing, listing.labels, "images with the labels of their shards or boxes")
-    metadata = [name for name in listing.tables if PurePosixPath(name).name in METADATA_NAMES]
-    if labels is None and metadata:
-        return _read_metadata(listing, metadata, options)
+    metadata = _metadata_tables(listing, options) if labels is None else []
+    if metadata:
+        layout = "a Hugging Face image folder with labels from its metadata, not from its folders"
+        return _read_labels(listing, metadata, layout, options)
     _refuse_columns(options)
     if labels is False:
         return _build(listing, {}, "a folder without labels")
@@ -327,34 +321,14 @@ def _read_listed(listing: Listing, labels: Labels, options: ReadOptions) -> Coll
     return _read_folder_names(listing, int((level and level[1]) or 1))
 
 
-def _replace_by_boxes(listing: Listing, options: ReadOptions) -> None:
-    if options.boxes.source is not None:
-        add_boxes(listing, options.boxes, allow_missing=options.allow_missing)
-
-
-def _is_table(labels: Labels) -> bool:
+def _is_table(labels: object) -> bool:
     """Return whether labels are given as a table, data frame or mapping."""
     if isinstance(labels, str | Path):
         return FOLDERS.fullmatch(str(labels)) is None
     return labels is not None and labels is not False
 
 
-def _label_table(labels: Labels) -> Table:
-    if isinstance(labels, Mapping):
-        columns = {"path": list(labels), "label": list(labels.values())}
-        return Table("the mapping", None, columns, range(len(labels)), unit="entry")
-    if isinstance(labels, str | os.PathLike):
-        return read_table(labels)
-    if is_frame(labels):
-        return as_table(labels)
-    raise UsageError(
-        f"labels: found {type(labels).__name__}, expected a table, a data frame or a mapping of "
-        "paths to labels"
-    )
-
-
 def _refuse_columns(options: ReadOptions) -> None:
-    """Raise if a column is named although no table is read."""
     column = options.path_column or options.label_column
     if column is not None:
         raise UsageError(f"column {column!r}: no table of labels is read; give one as the labels")
@@ -374,28 +348,48 @@ def _refuse_empty(listing: Listing) -> None:
         )
 
 
-def _read_labels(listing: Listing, table: Table, options: ReadOptions) -> Collection:
-    paths = require_column(table, PATH_COLUMNS, options.path_column, "path")
-    column = require_column(table, LABEL_COLUMNS, options.label_column, "label")
-    find = image_finder([*listing.names, *listing.images], listing.root, table.folder)
-    labels, notes = label_images(
-        table_rows(table, paths, column, find), allow_missing=options.allow_missing
-    )
+def _read_labels(
+    listing: Listing, tables: Sequence[Table], layout: str, options: ReadOptions
+) -> Collection:
+    rows: list[Row] = []
+    columns: list[str] = []
+    for table in tables:
+        paths = require_column(table, PATH_COLUMNS, options.path_column, "path")
+        column = require_column(table, LABEL_COLUMNS, options.label_column, "label")
+        columns += [paths, column]
+        find = image_finder([*listing.names, *listing.images], listing.root, table.folder)
+        rows += table_rows(table, paths, column, find)
+    labels, notes = label_images(rows, allow_missing=options.allow_missing)
     if not labels:
         remedy = "use paths relative to that folder"
-        if split_name(str(table.columns[paths][0]))[1] and split_name(listing.names[0])[1]:
+        if split_name(rows[0][0])[1] and split_name(listing.names[0])[1]:
             remedy = "name boxes by their places after --margin, or whole images"
         raise DataError(
-            f"{table.where}: none of its {len(table):,} paths is an image in {listing.root}; the "
-            f"first one is {table.columns[paths][0]!r}, but images are named like "
-            f"{listing.names[0]!r}; {remedy}"
+            f"none of the {len(rows):,} rows names an image in {listing.root}; the first one is "
+            f"{rows[0][0]}, but images are named like {listing.names[0]!r}; {remedy}"
         )
     listing.notes += notes
-    layout = f"a folder with the labels of {table.where} (columns {paths!r} and {column!r})"
-    return _build(listing, labels, layout)
+    named = listed([repr(column) for column in dict.fromkeys(columns)])
+    return _build(listing, labels, f"{layout} (columns {named})")
 
 
-def _read_folder_names(listing: Listing, level: int = 1) -> Collection:
+def _metadata_tables(listing: Listing, options: ReadOptions) -> list[Table]:
+    """Return the tables of labels next to images, as in Hugging Face's image folders."""
+    tables = []
+    for name in listing.tables:
+        if PurePosixPath(name).name not in METADATA_NAMES:
+            continue
+        table = read_table(f"{listing.root}/{name}")
+        paths = pick_column(table.columns, PATH_COLUMNS, options.path_column, table.where)
+        column = pick_column(table.columns, LABEL_COLUMNS, options.label_column, table.where)
+        if paths is None or column is None:
+            listing.notes.append(f"{name} is ignored: it has no column of paths, or none of labels")
+        else:
+            tables.append(table)
+    return tables
+
+
+def _read_folder_names(listing: Listing, level: int) -> Collection:
     """Label listed images by the names of their folders at a level; images above that level are
     unlabeled.
 
@@ -419,32 +413,6 @@ def _read_folder_names(listing: Listing, level: int = 1) -> Collection:
     layout = "a folder without labels"
     if folders:
         layout = f"{count(len(folders), 'folder')}, each a category, the rest unlabeled"
-    return _build(listing, labels, layout)
-
-
-def _read_metadata(listing: Listing, metadata: list[str], options: ReadOptions) -> Collection:
-    """Label listed images by metadata files, as in Hugging Face's image folders."""
-    rows: list[Row] = []
-    columns = set[str]()
-    for name in metadata:
-        table = read_table(f"{listing.root}/{name}")
-        paths = pick_column(table.columns, PATH_COLUMNS, options.path_column, table.where)
-        column = pick_column(table.columns, LABEL_COLUMNS, options.label_column, table.where)
-        if paths is None or column is None:
-            listing.notes.append(f"{name} is ignored: it has no column of paths, or none of labels")
-            continue
-        columns.add(column)
-        find = image_finder([*listing.names, *listing.images], listing.root, table.folder)
-        rows += table_rows(table, paths, column, find)
-    labels, notes = label_images(rows, allow_missing=options.allow_missing)
-    listing.notes += notes
-    if not labels:
-        return _read_folder_names(listing)
-    some = ", ".join(sorted(columns))
-    layout = (
-        "a Hugging Face image folder with labels from its metadata "
-        f"({plural(len(columns), 'column')} {some}), not from its folders"
-    )
     return _build(listing, labels, layout)
 
 

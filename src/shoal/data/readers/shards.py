@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 
@@ -39,7 +40,6 @@ from shoal.data.storage import (
     open_parquet,
     reading,
     remote_state,
-    row_of,
     why_unfit,
 )
 from shoal.errors import DataError, ShoalError
@@ -140,11 +140,6 @@ def read_shards(
         reason = next(iter(listing.left_out.values()), reason)
         raise DataError(f"{where}: {reason}; give other shards")
     listing.finish()
-    if is_prefixed:
-        listing.notes.append(
-            "some shards contain images of the same name, so each image's name starts with the "
-            "name of its shard"
-        )
     # Images are sorted by name, and read in the order of the shards.
     order = sorted(range(len(images)), key=lambda i: images[i].name)
     images = [images[i] for i in order]
@@ -278,11 +273,10 @@ def location_finder(where: str) -> Callable[[str], str]:
 
 def _has_images(file: str, chosen: str | None) -> bool:
     """Return whether a parquet file has a column of images, by its schema."""
-    try:
-        with reading(absolute(file)), open_parquet(file) as parquet:
-            return _image_column(parquet.schema_arrow, chosen) is not None
-    except DataError:  # reading it as a table will report it
-        return False
+    # Reading it as a table will report an error.
+    with suppress(DataError), reading(absolute(file)), open_parquet(file) as parquet:
+        return _image_column(parquet.schema_arrow, chosen) is not None
+    return False
 
 
 def _index_parquet(
@@ -297,9 +291,8 @@ def _index_parquet(
         schema = parquet.schema_arrow
         column = _image_column(schema, image_column)
         if column is None:
-            named = f" named {image_column}" if image_column else ""
             raise DataError(
-                f"{file}: no column of images{named} (a struct of bytes and path, or bytes in a "
+                f"{file}: no column of images (a struct of bytes and path, or bytes in a "
                 f"column named {', '.join(IMAGE_COLUMNS)}); found {', '.join(schema.names)}; name "
                 "it with --path-column"
             )
@@ -325,7 +318,8 @@ def _index_parquet(
     found = class_names(cells, lambda row: f"{file}, row {row}")
     images = []
     for row, (name, label) in enumerate(zip(names, found, strict=True)):
-        images.append(ShardImage(name, row_of(file, row, column), f"{state}-{row}", label))
+        location = f"row:{row}:{quote(column, safe='')}:{file}"
+        images.append(ShardImage(name, location, f"{state}-{row}", label))
     return images, {}
 
 

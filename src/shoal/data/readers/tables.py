@@ -9,32 +9,28 @@ labels are lost. Cells that look like this are refused.
 import csv
 import io
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
-from shoal.data.storage import Location, Place, absolute, open_file, reading
-from shoal.errors import DataError, missing_package
-from shoal.words import count, first_few
-
-if TYPE_CHECKING:
-    from pyarrow import ChunkedArray
 import os
 import posixpath
+import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shoal.arrays import UNLABELED, Ints, as_class, sort_classes
-from shoal.data.storage import ADDRESS, is_utf8
+from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
+from shoal.data.storage import ADDRESS, Place, absolute, is_utf8, open_file, open_parquet, reading
+from shoal.errors import DataError, UsageError, missing_package
+from shoal.words import count, first_few
+
+if TYPE_CHECKING:
+    from pyarrow import ChunkedArray
 
 PATH_COLUMNS = (
     *("file_name", "path", "filepath", "filename", "image", "img_file_name"),
@@ -76,20 +72,26 @@ class Table:
         return f"{self.where}, {self.unit} {self.lines[row]}"
 
 
-def read_table(file: Location) -> Table:
-    """Read a csv, tsv, jsonl, parquet or xlsx file; text must be UTF-8, with or without a BOM."""
-    path = absolute(file)
-    read = READERS.get(path.suffix.lower())
-    if read is None or (isinstance(path, Path) and not path.is_file()):
-        raise DataError(
-            f"{path}: not an existing table ({', '.join(TABLE_SUFFIXES)}); give one of paths and "
-            "labels"
+def read_table(source: Any) -> Table:
+    """Read a csv, tsv, jsonl, parquet or xlsx file (text is UTF-8, with or without a BOM), a data
+    frame of pandas or polars, or a mapping of paths to labels."""
+    if is_frame(source):
+        columns = {str(name): list(source[name].to_list()) for name in source.columns}
+        table = Table("the data frame", None, columns, range(int(source.shape[0])), unit="row")
+    elif isinstance(source, Mapping):
+        columns = {"path": list(source), "label": list(source.values())}
+        table = Table("the mapping", None, columns, range(len(source)), unit="entry")
+    elif isinstance(source, str | os.PathLike):
+        table = _read_file(absolute(source))
+    else:
+        raise UsageError(
+            f"found {type(source).__name__}, expected a table, a data frame or a mapping of paths "
+            "to labels"
         )
-    table = read(path)
     if not len(table):
         raise DataError(
-            f"{path}: no rows; expected a header, and a row per image (in an xlsx file, on its "
-            "first sheet)"
+            f"{table.where}: no rows; expected a header, and a row per image (in an xlsx file, on "
+            "its first sheet)"
         )
     return table
 
@@ -99,10 +101,14 @@ def is_frame(source: object) -> bool:
     return all(hasattr(source, name) for name in ("columns", "__getitem__", "shape"))
 
 
-def as_table(frame: Any) -> Table:
-    """Return a pandas or polars data frame as a table."""
-    columns = {str(name): list(frame[name].to_list()) for name in frame.columns}
-    return Table("the data frame", None, columns, range(int(frame.shape[0])), unit="row")
+def _read_file(path: Place) -> Table:
+    read = READERS.get(path.suffix.lower())
+    if read is None or (isinstance(path, Path) and not path.is_file()):
+        raise DataError(
+            f"{path}: not an existing table ({', '.join(TABLE_SUFFIXES)}); give one of paths and "
+            "labels"
+        )
+    return read(path)
 
 
 def pick_column(
@@ -147,40 +153,38 @@ def _read_csv(path: Place) -> Table:
         # Excel writes semicolons in countries where the comma is the decimal sign.
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    rows: list[list[str]] = []
-    lines: list[int] = []
+    rows: dict[int, list[str]] = {}
     line = 1
     try:
         for row in reader:
-            if rows and row and len(row) != len(rows[0]):
+            header = next(iter(rows.values()), row)
+            if row and len(row) != len(header):
                 raise csv.Error(
-                    f"found {count(len(row), 'cell')}, expected {len(rows[0])} as in the header"
+                    f"found {count(len(row), 'cell')}, expected {len(header)} as in the header"
                 )
             if any(map(_holds_rows, row)):
                 raise csv.Error("a quote is not closed")
-            if row:
-                rows.append(row)
-                lines.append(line)
+            # No empty row, nor EcoTaxa's second row, which holds the types of the columns.
+            if not all(cell in ("[t]", "[f]") for cell in row):
+                rows[line] = row
             line = reader.line_num + 1
     except csv.Error as error:
         raise DataError(
             f"{path}, line {line}: {error}; put a text that contains {delimiter!r} in quotes, "
             'write a quote inside it as "", and leave no cell out'
         ) from error
-    if len(rows) > 1 and all(cell in ("[t]", "[f]") for cell in rows[1]):
-        del rows[1], lines[1]  # EcoTaxa's second row holds the types of the columns
-    return _with_header(path, rows, lines, "line")
+    return _with_header(path, rows, "line")
 
 
-def _with_header(
-    path: Place, rows: Sequence[Sequence[object]], lines: Sequence[int], unit: str
-) -> Table:
-    """Return a table of rows of which the first one names the columns, each differently."""
-    header = [str(cell) for cell in next(iter(rows), ())]
+def _with_header(path: Place, rows: Mapping[int, Sequence[object]], unit: str) -> Table:
+    """Return a table of rows by line, of which the first one names the columns, each
+    differently."""
+    header = [str(cell) for cell in next(iter(rows.values()), ())]
     if len(set(header)) < len(header):
         raise DataError(f"{path}: a column name appears twice in {_listed(header)}; rename it")
-    columns = {name: [row[i] for row in rows[1:]] for i, name in enumerate(header)}
-    return Table(path.name, path.parent, columns, lines[1:], unit)
+    body = list(rows.values())[1:]
+    columns = {name: [row[i] for row in body] for i, name in enumerate(header)}
+    return Table(path.name, path.parent, columns, list(rows)[1:], unit)
 
 
 def _read_xlsx(path: Place) -> Table:
@@ -195,13 +199,12 @@ def _read_xlsx(path: Place) -> Table:
         rows = {line: row for line, row in sheet if any(cell is not None for cell in row)}
     header = next(iter(rows.values()), ())
     named = [i for i, cell in enumerate(header) if cell is not None]
-    cells = [[row[i] for i in named] for row in rows.values()]
-    return _with_header(path, cells, list(rows), "row")
+    cells = {line: [row[i] for i in named] for line, row in rows.items()}
+    return _with_header(path, cells, "row")
 
 
 def _read_jsonl(path: Place) -> Table:
-    rows = []
-    lines = []
+    rows: dict[int, Mapping[str, object]] = {}
     for line, text in enumerate(read_text(path).split("\n"), start=1):
         if not text.strip():
             continue
@@ -213,11 +216,10 @@ def _read_jsonl(path: Place) -> Table:
                 f"{path}, line {line}: found {text[:40]!r}, expected a JSON object such as "
                 f'{{"file_name": …}}'
             )
-        rows.append(row)
-        lines.append(line)
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    return Table(path.name, path.parent, columns, lines)
+        rows[line] = row
+    names = dict.fromkeys(name for row in rows.values() for name in row)
+    columns = {name: [row.get(name) for row in rows.values()] for name in names}
+    return Table(path.name, path.parent, columns, list(rows))
 
 
 def _read_parquet(path: Place) -> Table:
@@ -233,16 +235,11 @@ READERS = {
     ".parquet": _read_parquet,
     ".xlsx": _read_xlsx,
 }
-"""The readers of `TABLE_SUFFIXES`."""
 
 
 def read_parquet_columns(path: Place) -> "dict[str, ChunkedArray]":
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise missing_package("pyarrow", f"reading {path.name}") from error
-    with reading(path, "table"), open_file(str(path)) as file:
-        table = pyarrow.parquet.read_table(file)
+    with reading(path, "table"), open_parquet(str(path)) as parquet:
+        table = parquet.read()
     return {name: table[name] for name in table.column_names}
 
 
@@ -276,7 +273,7 @@ Row = tuple[str, str | None, str | None]
 
 
 def label_images(rows: Sequence[Row], *, allow_missing: bool) -> tuple[ClassOf, list[str]]:
-    """Return the class of each image that rows name, and notes on absent and repeated images.
+    """Return the class of each image that rows name, and notes on absent images.
 
     An image with two different labels is an error, and so are many rows that name no image, unless
     `allow_missing`.
@@ -284,13 +281,10 @@ def label_images(rows: Sequence[Row], *, allow_missing: bool) -> tuple[ClassOf, 
     labels: ClassOf = {}
     labeled_by: dict[str, str] = {}
     absent = []
-    repeated = []
     for row, name, label in rows:
         if name is None:
             absent.append(row)
             continue
-        if name in labels:
-            repeated.append(row)
         first = labels.get(name)
         if first is None:
             labels[name] = label
@@ -308,15 +302,13 @@ def label_images(rows: Sequence[Row], *, allow_missing: bool) -> tuple[ClassOf, 
             "with --allow-missing"
         )
     notes = []
-    for some, problem in ((absent, "without an image"), (repeated, "repeated")):
-        if some:
-            listed = first_few(some, separator="; ")
-            notes.append(f"{count(len(some), 'row')} {problem} ({listed})")
+    if absent:
+        few = first_few(absent, separator="; ")
+        notes.append(f"{count(len(absent), 'row')} without an image ({few})")
     return labels, notes
 
 
 def table_rows(table: Table, paths: str, labels: str, find: Finder) -> list[Row]:
-    """Return the rows of a table by its columns of paths and labels."""
     names = class_names(table.columns[labels], table.location)
     rows: list[Row] = []
     for i, (cell, name) in enumerate(zip(table.columns[paths], names, strict=True)):
@@ -410,8 +402,6 @@ def image_finder(names: Sequence[str], root: PurePath, folder: PurePath | None) 
 def as_path(cell: object, location: str) -> str:
     if isinstance(cell, os.PathLike):
         cell = os.fspath(cell)
-    if isinstance(cell, Mapping):  # Hugging Face's image struct: {"bytes": …, "path": …}
-        cell = cell.get("path")
     if not isinstance(cell, str) or not cell.strip():
         raise DataError(f"{location}: found {str(cell)[:40]!r}, expected the path of an image")
     return cell

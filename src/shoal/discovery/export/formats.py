@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shoal.data.readers.folders import refuse_address
+from shoal.data.readers.folders import local_path
 from shoal.data.readers.shards import is_stored_source
 from shoal.discovery.export.annotations import (
     label_studio_steps,
@@ -23,7 +23,7 @@ from shoal.discovery.export.annotations import (
 from shoal.discovery.export.export_job import ExportJob, apply_labels, find_disagreeing
 from shoal.discovery.export.imagefolder import REVIEW_COLUMNS, to_hugging_face, to_imagefolder
 from shoal.errors import UnknownName, UsageError
-from shoal.files import AnyPath, absolute_path, atomic_file, make_folder, write_text
+from shoal.files import AnyPath, atomic_file, make_folder, write_text
 from shoal.report.figures import dendrogram
 from shoal.report.style import file_bytes
 from shoal.report.tree_list import categories_in_tree, category_tree
@@ -163,8 +163,7 @@ def export_run(
     root = None
     where = str(images or run.provenance.get("root") or "")
     if images is not None or (where and not is_stored_source(where)):
-        refuse_address(where)
-        root = absolute_path(where)
+        root = local_path(where)
     if target.is_dir() and {entry.name for entry in target.iterdir()} - {DRAFT}:
         raise UsageError(f"{target}: is not empty; choose an empty or new folder")
     if format_name in LINKING and root is not None:
