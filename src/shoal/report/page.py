@@ -29,12 +29,9 @@ from shoal.report.suggestions import (
 )
 from shoal.report.tree_list import tree_list
 from shoal.review.reviewed_run import ReviewedRun
-from shoal.runs import MIXED_FROM, NO_CATEGORY, RESULTS, Category, Run
+from shoal.runs import MIXED_FROM, NO_CATEGORY, RESULTS, Category, Run, column
 from shoal.settings import Plain
 from shoal.words import shown
-
-SHARDS = (".tar", ".parquet")
-"""Shards; a link cannot lead into them."""
 
 GRID = 9_999
 """Map positions are integers from 0 to this; a step is a tenth of a pixel on a large screen."""
@@ -56,8 +53,6 @@ MAX_SUSPICIOUS = 36
 
 ON_PAGE = ("n_clusters_curve", "confidence_curve", "training_curves", "shift_accuracy")
 """The figures of the report."""
-
-SCRIPTS = ("page.js", "dialog.js", "gallery.js", "map.js")
 
 Found = TypeVar("Found")
 
@@ -99,9 +94,9 @@ def columns(run: ReviewedRun, rows: list[int]) -> Plain:
         }
         for c in run.categories
     ]
-    # Links to originals work on the machine of the run, if the images are files.
+    # Links to originals work on the machine of the run, if the images are files and not in shards.
     root = Path(run.provenance.get("root") or "")
-    is_linked = root.is_absolute() and root.suffix.lower() not in SHARDS
+    is_linked = root.is_absolute() and root.suffix.lower() not in (".tar", ".parquet")
     link = root.as_uri() if is_linked else None
     return {"root": link, "names": list(names), "categories": categories, **by_name}
 
@@ -145,7 +140,7 @@ def cards(run: ReviewedRun) -> list[Card]:
             is_novel=True,
             size=len(rows),
             n_labeled=int(run.is_labeled[rows].sum()),
-            confidence=float(np.asarray(run.column("confidence"))[rows].mean()),
+            confidence=float(np.asarray(column(run.assignments, "confidence"))[rows].mean()),
         )
         ordered.append(no_category)
     first = {
@@ -211,10 +206,10 @@ def render_report(run: Run) -> str:
     for merge in merges:
         for category in (merge.novel, merge.other):
             shown_rows += members[category.category_id][:STRIP].tolist()
-    for split in splits:
-        for group in split.groups:
+    for _, groups in splits:
+        for group in groups:
             shown_rows += group[:STRIP].tolist()
-    shown_rows += [label.row for label in (suspicious or [])[:MAX_SUSPICIOUS]]
+    shown_rows += [row for row, *_ in (suspicious or [])[:MAX_SUSPICIOUS]]
     shown_rows += priority(gallery)
     uris = data_uris(reviewed, shown_rows, PAGE_BYTES)
     on_map = {row for layout in layouts for row in layout.rows.tolist()}
@@ -222,7 +217,7 @@ def render_report(run: Run) -> str:
     others = np.random.default_rng(0).permutation(sorted(on_map - uris.keys()))
     more = data_uris(reviewed, others.astype(int).tolist(), MAP_BYTES)
     rows = sorted({*shown_rows, *on_map})
-    script = read_templates(*SCRIPTS)
+    script = read_templates("page.js", "dialog.js", "gallery.js", "map.js")
     return render(
         "report.html",
         run=reviewed,

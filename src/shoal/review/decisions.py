@@ -19,7 +19,6 @@ class Decisions:
     """The decisions of a review; images by path, categories by id."""
 
     names: dict[int, str]
-    """The name of each category."""
     known: tuple[int, ...]
     """The categories that are known from now on, ascending: known before, named by a person, or
     with an image that was confirmed or moved."""
@@ -100,7 +99,6 @@ def _by_path(state: State, categories: Ints) -> dict[str, int]:
 
 
 def _labels(state: State, given: Ints) -> dict[str, int]:
-    """Return the category of each image that was confirmed or moved."""
     labels = {}
     for row in np.flatnonzero(np.isin(state.status, (CONFIRMED, MOVED))).tolist():
         category = int(state.category[row])

@@ -30,8 +30,7 @@ from shoal.review.actions import (
     UNREADABLE,
     Action,
     Group,
-    assign,
-    create,
+    about_images,
     parse_action,
 )
 from shoal.review.effects import is_numbered_part, prepare
@@ -175,7 +174,6 @@ class Replay:
             self._collect(action)
 
     def _collect(self, action: Action) -> None:
-        """Record the final names, merges and decisions."""
         if action.kind in ("rename", "create"):
             self.named[action.category] = action.name
         elif action.kind == "merge":
@@ -247,15 +245,12 @@ class Replay:
 
     def _commit(self, action: Action) -> None:
         """Apply an action to the state, with the author and time of the current old one."""
-        seq = self.state.seq + 1
-        action = replace(action, seq=seq, by=self.action.by, at=self.action.at)
+        action = replace(action, seq=self.state.seq + 1, by=self.action.by, at=self.action.at)
         self.state.commit(action, prepare(self.state, action))
 
     def _commit_group(self, kind: str, category: int, rows: Ints) -> None:
-        """Apply an action about images and a category, unless there are no images."""
         if len(rows):
-            group = Group(category=category, rows=rows)
-            self._commit(Action(kind=kind, category=category, groups=(group,)))
+            self._commit(about_images(kind, category, rows))
 
     def _final(self, old: int) -> int:
         """Return the old category that an old one was merged into, or itself if it was not."""
@@ -278,17 +273,18 @@ class Replay:
             number = self.state.find(self.names[final])
             if number is None:
                 number = self.state.next_id
-                self._commit(create(number, self.names[final], Change().rows))
+                self._commit(about_images("create", number, Change().rows, self.names[final]))
             self.ids[final] = number
         return self._match(old)
 
     def _is_inside(self, rows: Ints, target: int) -> Bools:
         """Return whether each image is in a category of this run; list it as a problem if not."""
-        is_inside: Bools = self.state.category[rows] == target
+        is_inside = self.state.category[rows] == target
         n_outside = int((~is_inside).sum())
         if n_outside and not self.has_ids:
-            name = self.state.name(target)
-            self.problems.append(f"{count(n_outside, 'image')} not in {name} in this run")
+            self.problems.append(
+                f"{count(n_outside, 'image')} not in {self.state.name(target)} in this run"
+            )
         return is_inside
 
     def _last_decided(self, action: Action) -> Ints:
@@ -309,11 +305,11 @@ class Replay:
         for old in np.unique(olds).tolist():
             target = self._match_or_create(old)
             placed = rows[olds == old]
-            if action.kind != "confirm":
-                self._commit(assign(target, placed))
-                continue
-            self._commit_group("assign", target, placed[self.state.category[placed] != target])
-            self._commit_group("confirm", target, placed)
+            if action.kind == "confirm":
+                self._commit_group("assign", target, placed[self.state.category[placed] != target])
+                self._commit_group("confirm", target, placed)
+            else:
+                self._commit_group("assign", target, placed)
 
     def _reject(self, action: Action) -> None:
         """Reject the images that are in the matching category of this run."""

@@ -84,9 +84,8 @@ class Review:
             if table_version(self.run) != self._table_version:
                 raise UsageError(f"{self.run.path}: the run was overwritten; open its review again")
             self.refresh()
-            seq = self.state.seq + 1
             action = make(self.state, *given)
-            action = replace(action, seq=seq, by=who, at=now(), window=window)
+            action = replace(action, seq=self.state.seq + 1, by=who, at=now(), window=window)
             change = prepare(self.state, action, base, is_new=True)
             line = line_of(action, self.state.paths)
             if self.log.n_lines:
@@ -110,7 +109,6 @@ def write_review(log: Log, state: State, by: str) -> None:
 
 
 def check_result(line: Line, state: State) -> None:
-    """Raise if the first line of a log describes another result than the run now holds."""
     if line.get("result") != state.checksum:
         folder = state.run.path
         raise OtherResult(
@@ -176,7 +174,6 @@ def checked_who(by: str | None) -> str:
 
 
 def now() -> str:
-    """Return the current time in UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 

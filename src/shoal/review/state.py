@@ -21,8 +21,8 @@ from shoal.runs import (
     Assignment,
     Run,
     check_columns,
-    damaged,
     read_columns,
+    reading,
 )
 from shoal.words import first_few
 
@@ -57,7 +57,6 @@ class Change:
     rejected: Ints = field(default_factory=lambda: np.zeros((2, 0), np.int64))
     """(2, n) rows, and their new values of `State.rejected`."""
     distinct: dict[Pair, bool] = field(default_factory=dict)
-    """Whether two categories are marked as distinct."""
     notes: dict[int, str] = field(default_factory=dict)
     """Notes on images, by row; empty for none."""
 
@@ -113,17 +112,13 @@ class State:
         for row, ids in _cannot_links(run, self).items():
             self.rejected[row] = self.number_of(ids)
         self.distinct: set[Pair] = set()
-        """Pairs of categories that are marked as distinct."""
         self.notes: dict[int, str] = {}
-        """Notes on images, by row."""
         self.next_id = max([NO_CATEGORY, *self.records]) + 1
         """An id that no category has ever had."""
         self.actions: list[Action] = []
         """All actions of the log; the one with seq i is actions[i - 1]."""
         self.changes: list[Change] = []
-        """What each of them changed."""
         self.undone: set[int] = set()
-        """The actions that are undone."""
         self.before: dict[int, Change] = {}
         """The values before each action, by its number; undo and redo have no entry."""
         self.after: dict[int, Change] = {}
@@ -228,8 +223,7 @@ class State:
         if record is None:
             raise UsageError(f"category {category}: does not exist")
         if record.merged_into is not None:
-            into = self.name(record.merged_into)
-            raise UsageError(f"{record.name}: was merged into {into}")
+            raise UsageError(f"{record.name}: was merged into {self.name(record.merged_into)}")
         return record
 
     def name(self, category: int) -> str:
@@ -252,11 +246,9 @@ class State:
         return self._numbers[rejections]
 
     def is_rejected(self, rows: Ints, category: int) -> Bools:
-        """Return whether each of some images was rejected from a category."""
         return np.array([category in ids for ids in self.rejections])[self.rejected[rows]]
 
     def is_second_rejected(self, row: int) -> bool:
-        """Return whether an image was rejected from its second category."""
         second = self.id_of.get(self.columns["second_category"][row])
         return second is not None and self.current(second) in self.currently_rejected(row)
 
@@ -336,15 +328,11 @@ class State:
 def _cannot_links(run: Run, state: State) -> dict[int, frozenset[int]]:
     """Return by row the categories that images were rejected from in the review of an earlier run,
     if these still exist."""
-    if not run.has("changes.json"):
-        return {}
-    try:
-        rejected = {}
-        for path, ids in run.json("changes")["cannot_links"].items():
-            if path in state.row_of:
-                rejected[state.row_of[path]] = frozenset(map(int, ids)).intersection(state.records)
-        return rejected
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(
-            run.path / "changes.json", "cannot_links: expected lists of ids by image"
-        ) from error
+    rejected = {}
+    if run.has("changes.json"):
+        with reading(run.path / "changes.json"):
+            for path, ids in run.json("changes")["cannot_links"].items():
+                if path in state.row_of:
+                    present = frozenset(map(int, ids)).intersection(state.records)
+                    rejected[state.row_of[path]] = present
+    return rejected

@@ -29,19 +29,3 @@ def expected_labels(columns: Mapping[str, Sequence[Any]]) -> list[str]:
         else:
             expected.append(category)
     return expected
-
-
-def find_suspicious(
-    columns: Mapping[str, Sequence[Any]], statuses: Sequence[str], names: Mapping[str, str]
-) -> dict[int, str]:
-    """Return the undecided rows whose label looks wrong, with the category their neighbors suggest.
-
-    `names` are the current names of the run's categories.
-    """
-    found = {}
-    rows = zip(columns["label_given"], expected_labels(columns), statuses, strict=True)
-    for row, (label, expected, status) in enumerate(rows):
-        category = names.get(expected, expected)
-        if label and category != names.get(label, label) and status == "predicted":
-            found[row] = category
-    return found

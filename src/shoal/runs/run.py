@@ -177,7 +177,6 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run is finished."""
         return (self.path / "provenance.json").is_file() and bool(self.provenance.get("finished"))
 
     @property
@@ -348,11 +347,9 @@ class Run:
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether the run has files that only resuming needs."""
         return bool(self._matching((*CHECKPOINTS, TRIALS)))
 
     def drop_checkpoints(self) -> None:
-        """Remove files that only resuming needs."""
         for file in self._matching(CHECKPOINTS):
             file.unlink(missing_ok=True)
         self._drop_trials()
@@ -401,9 +398,14 @@ class Run:
 
     def start(self, settings: Any, *, seed: int, device: str, command: str, **more: Any) -> None:
         """Write config.yaml and provenance.json, which marks the folder as a run."""
-        provenance = {"command": command, "seed": seed, "device": device}
-        times = {"started": _now(), "finished": None}
-        self.write_json("provenance", {**provenance, **times, **more, **environment()})
+        provenance = {
+            "command": command,
+            "seed": seed,
+            "device": device,
+            "started": _now(),
+            "finished": None,
+        }
+        self.write_json("provenance", {**provenance, **more, **environment()})
         write_text(self.path / "config.yaml", dump_settings(settings))
 
     def note(self, **more: Any) -> None:

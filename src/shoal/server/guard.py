@@ -21,11 +21,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 MAX_BODY = 16 << 20
 """Maximum bytes of a request, which has at most a bit for each image, in each part of a split."""
 
-OPEN_ADDRESS = (
-    "Open the address that `shoal review` printed, which contains the token. Then reload any page "
-    "that was open before."
-)
-
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -38,8 +33,6 @@ HEADERS = {
     "cache-control": "no-store",
 }
 """Headers of every response, unless it has others of the same name."""
-
-HTTP_PORT = 80
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +129,10 @@ def _response(request: Request, access: Access) -> Response | None:
     if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_page:
         return _forbidden("Requests from other sites are refused.")
     if not _is_equal(request.cookies.get(_cookie_name(request), ""), access.token):
-        return _forbidden(OPEN_ADDRESS)
+        return _forbidden(
+            "Open the address that `shoal review` printed, which contains the token. Then reload "
+            "any page that was open before."
+        )
     if request.method in ("GET", "HEAD"):
         return None
     if headers.get("origin") != f"http://{headers['host']}":
@@ -176,7 +172,7 @@ def _set_cookie(request: Request, token: str) -> Response:
 def _name_and_port(host: str) -> tuple[str, int]:
     """Return name and port of a Host header; ValueError for an invalid one."""
     parts = urlsplit(f"//{host}")
-    return parts.hostname or "", parts.port or HTTP_PORT
+    return parts.hostname or "", parts.port or 80
 
 
 def _cookie_name(request: Request) -> str:
