@@ -26,7 +26,7 @@ def bind(host: str, port: int | None) -> socket.socket:
     is_dual = ":" in host and socket.has_dualstack_ipv6()
     try:
         created = socket.create_server((host, wanted), family=family, dualstack_ipv6=is_dual)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         if port is None:
             return bind(host, 0)
         raise UsageError(
