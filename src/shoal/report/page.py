@@ -49,7 +49,6 @@ MAP_BYTES = 10 << 20
 """Maximum bytes of further thumbnails, for the map."""
 
 MAX_SUSPICIOUS = 36
-"""Maximum number of suspicious labels shown."""
 
 ON_PAGE = ("n_clusters_curve", "confidence_curve", "training_curves", "shift_accuracy")
 """The figures of the report."""
@@ -122,7 +121,6 @@ class Card:
 
     category: Category
     typical: list[int]
-    """Most typical first."""
     least: list[int]
     """Least typical first; empty if `typical` already holds every image."""
     nearest: int | None

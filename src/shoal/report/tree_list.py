@@ -22,7 +22,6 @@ class Node:
     category: Category | None = None
     n_categories: int = 0
     largest: Sequence[Category] = ()
-    """The largest categories of a branch, which the page shows while it is closed."""
     height: float = 0.0
     indent: float = 0.0
     """Difference in height to its parent, as a share of the root's height."""

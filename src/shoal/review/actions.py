@@ -51,7 +51,6 @@ JOINERS = dict.fromkeys((0x200C, 0x200D))
 """Zero-width characters that Persian and Hindi names need."""
 
 UNREADABLE = "a field is missing or has the wrong type"
-"""The error message for a line whose fields are not those of its action."""
 
 STATUSES = ("predicted", "confirmed", "rejected", "moved", "flagged")
 PREDICTED, CONFIRMED, REJECTED, MOVED, FLAGGED = range(len(STATUSES))
@@ -75,7 +74,6 @@ FIELDS = {
 """The fields of each kind of action, in the order in which they are written."""
 
 BATCHED = ("rename", "merge")
-"""The kinds of actions of a batch."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -102,9 +100,7 @@ class Action:
     name: str = ""
     text: str = ""
     actions: tuple["Action", ...] = ()
-    """The actions of a batch."""
     of: int = 0
-    """The action that undo or redo refers to."""
     seq: int = 0
     """Its number in the log; 0 for an action that is not in a log yet."""
     by: str = ""
@@ -114,7 +110,6 @@ class Action:
 
     @property
     def rows(self) -> Ints:
-        """Rows of all images of the action."""
         return np.concatenate([np.zeros(0, np.int64), *(group.rows for group in self.groups)])
 
 

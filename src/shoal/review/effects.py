@@ -18,7 +18,6 @@ from shoal.review.state import Change, Record, State
 from shoal.runs import NO_CATEGORY
 
 STATUS_OF = {"confirm": CONFIRMED, "reject": REJECTED, "flag": FLAGGED}
-"""The status that each kind of decision sets."""
 
 
 def prepare(
@@ -152,7 +151,7 @@ def _mark_distinct(state: State, action: Action) -> Change:
     names = " and ".join(state.existing(category).name for category in pair)
     if pair in state.distinct:
         raise UsageError(f"{names}: already marked as different")
-    return Change(distinct={pair: True})
+    return Change(distinct=frozenset({pair}))
 
 
 def _note(state: State, action: Action) -> Change:
@@ -245,7 +244,6 @@ EFFECTS: dict[str, Callable[[State, Action], Change]] = {
     "undo": _undo,
     "redo": _redo,
 }
-"""By kind of action, the function that returns its change."""
 
 
 def _check_names(state: State, change: Change, same: Callable[[str], str]) -> None:
@@ -281,9 +279,7 @@ def _check_base(state: State, change: Change, action: Action, base: int) -> None
             or not categories.isdisjoint(later.records)
             or not change.notes.keys().isdisjoint(later.notes)
             # a merge of categories that somebody has marked as distinct
-            or any(
-                change.records.keys() >= {*pair} for pair in state.distinct & later.distinct.keys()
-            )
+            or any(change.records.keys() >= {*pair} for pair in state.distinct & later.distinct)
         ):
             raise UsageError(
                 f"{action.kind}: {state.describe(seq)} changed this in the meantime; check it and "

@@ -167,9 +167,8 @@ class Replay:
         """By row, the action that last confirmed, moved or rejected the image, and the old category
         that the image is in at the end."""
         self.action = Action(kind="start")
-        """The action being applied."""
         self.problems: list[str] = []
-        """What could not be applied of that action."""
+        """What could not be applied of `action`."""
         for action in actions:
             self._collect(action)
 

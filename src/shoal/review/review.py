@@ -39,10 +39,9 @@ class Review:
         self.lock = threading.RLock()
         self.refresh()
 
-    def refresh(self) -> bool:
-        """Apply the lines that other processes have added; return whether there were any."""
+    def refresh(self) -> None:
+        """Apply the lines that other processes have added."""
         with self.lock:
-            n_before = self.state.seq
             for line in self.log.read_new():
                 if not self.log.n_lines:
                     if line["action"] != "start" or line.get("format") != FORMAT:
@@ -53,7 +52,6 @@ class Review:
                     apply_line(self.state, line)
                 except (UsageError, KeyError, TypeError) as error:
                     raise self.log.damaged(f"cannot be applied ({error})") from error
-            return self.state.seq > n_before
 
     def act(
         self,

@@ -56,7 +56,8 @@ class Change:
     """New values by category; None removes the category."""
     rejected: Ints = field(default_factory=lambda: np.zeros((2, 0), np.int64))
     """(2, n) rows, and their new values of `State.rejected`."""
-    distinct: dict[Pair, bool] = field(default_factory=dict)
+    distinct: frozenset[Pair] = frozenset()
+    """Pairs of categories to mark as distinct, or to unmark."""
     notes: dict[int, str] = field(default_factory=dict)
     """Notes on images, by row; empty for none."""
 
@@ -297,10 +298,7 @@ class State:
         self.images[:, change.rows] = change.values
         self.rejected[change.rejected[0]] = change.rejected[1]
         self.notes |= change.notes
-        for pair, is_distinct in change.distinct.items():
-            self.distinct.discard(pair)
-            if is_distinct:
-                self.distinct.add(pair)
+        self.distinct ^= change.distinct
         for category, record in change.records.items():
             if record is None:
                 del self.records[category]
@@ -309,13 +307,13 @@ class State:
                 self.next_id = max(self.next_id, category + 1)
 
     def current_values(self, change: Change) -> Change:
-        """Return the current values of what a change sets."""
+        """Return the change that restores what a change sets to the current values."""
         return Change(
             rows=change.rows,
             values=self.images[:, change.rows],
             records={category: self.records.get(category) for category in change.records},
             rejected=np.stack([change.rejected[0], self.rejected[change.rejected[0]]]),
-            distinct={pair: pair in self.distinct for pair in change.distinct},
+            distinct=change.distinct,
             notes={row: self.notes.get(row, "") for row in change.notes},
         )
 

@@ -153,15 +153,14 @@ class Run:
     def open(cls, path: Path | str, *, checks_tables: bool = True) -> Self:
         """Open a finished run for reading; with `checks_tables` refuse inconsistent tables."""
         run = cls(Path(path))
-        if not run.has("comparison.json") and not run.is_finished:
-            check_not_locked(run.path)  # another process is still writing it
-        if not (run.path / "provenance.json").is_file():
-            raise DataError(
-                f"{run.path}: not a run folder (no provenance.json); give the folder of a run"
-            )
         if run.has("comparison.json"):
             raise DataError(f"{run.path}: is a comparison; give a run in its folder {COMPARED}")
         if not run.is_finished:
+            check_not_locked(run.path)  # another process is still writing it
+            if not run.has("provenance.json"):
+                raise DataError(
+                    f"{run.path}: not a run folder (no provenance.json); give the folder of a run"
+                )
             # Only runs on images can be resumed; embeddings are clustered again.
             option = "with --resume" if "fingerprint" in run.provenance else "again"
             raise DataError(f"{run.path}: the run was not finished; run the same command {option}")

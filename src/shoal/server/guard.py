@@ -44,7 +44,6 @@ class Access:
     """
 
     host: str
-    """The address to listen on."""
     port: int
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(24))
@@ -97,8 +96,6 @@ def guarded(app: ASGIApp, access: Access) -> ASGIApp:
     """Return an application that refuses requests and adds security headers to every response."""
 
     async def handle(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

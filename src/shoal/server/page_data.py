@@ -100,7 +100,6 @@ def changes(review: Review, since: int, by: str) -> dict[str, object]:
     person `by` can undo and redo."""
     with review.lock:
         state = review.state
-        since = max(0, since)
         last_actions = {"undo": state.last_done(by), "redo": state.last_undone(by)}
         later = state.changes[since:]
         is_changed = np.zeros(len(state), bool)
