@@ -3,17 +3,17 @@ that look wrong.
 """
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
 from shoal.arrays import Floats, Ints
 from shoal.errors import NotInRun
 from shoal.review.reviewed_run import ReviewedRun, current_names
-from shoal.review.suspicious_labels import LABEL_COLUMNS, expected_labels
-from shoal.runs import MIXED_FROM, Category, column
+from shoal.runs import MIXED_FROM, UNCERTAIN_BELOW, Category, column
+from shoal.settings import Plain
 
 MAX_SPLITS = 12
 
@@ -30,6 +30,9 @@ MIN_PAIRS = 12
 
 MOST_COMPARED = 10_000
 """Maximum number of images of a category that are compared; larger ones are sampled evenly."""
+
+LABEL_COLUMNS = ("label_given", "category", "confidence", "nearest_known", "second_category")
+"""The columns of assignments.csv that show whether a label is suspicious."""
 
 NUMBERED = re.compile(r"novel-\d{3,}( \(\d+\))*")
 """The name of a category, or of a part of one, that no person has named."""
@@ -50,28 +53,13 @@ def suggested_splits(run: ReviewedRun) -> list[tuple[Category, tuple[Ints, Ints]
     return splits[:MAX_SPLITS]
 
 
-@dataclass(frozen=True)
-class Merge:
-    """Two categories, at least one of them novel or unnamed, that may be the same category."""
-
-    novel: Category
-    other: Category
-    separation: float
-    """Their distance over the standard deviation along the line between them."""
-    second_choice: float
-    """Share of the images of both whose second category is the other one."""
-
-    @property
-    def looks_like_one(self) -> bool:
-        """Whether they are as close as two halves of one category."""
-        return self.separation < ONE_GROUP
-
-
-def suggested_merges(run: ReviewedRun) -> list[Merge]:
+def suggested_merges(run: ReviewedRun) -> list[Plain]:
     """Return pairs of categories that look like one, and the closest other pairs.
 
-    At least one of a pair is novel or has no name. Uses the embeddings before the mean shift, which
-    pulls the images of any group toward each other.
+    At least one of a pair is novel or has no name. `separation` is their distance over the standard
+    deviation along the line between them, `second_choice` the share of the images of both whose
+    second category is the other one. Uses the embeddings before the mean shift, which pulls the
+    images of any group toward each other.
     """
     by_id = {category.category_id: category for category in run.categories}
     members = {number: rows for number, rows in run.members.items() if number in by_id}
@@ -84,7 +72,15 @@ def suggested_merges(run: ReviewedRun) -> list[Merge]:
             for number, other in ((a, b), (b, a))
             for row in members[number].tolist()
         ]
-        merges.append(Merge(by_id[a], by_id[b], gap, float(np.mean(hits))))
+        merges.append(
+            {
+                "novel": by_id[a],
+                "other": by_id[b],
+                "separation": gap,
+                "looks_like_one": gap < ONE_GROUP,
+                "second_choice": float(np.mean(hits)),
+            }
+        )
     return merges
 
 
@@ -174,6 +170,28 @@ def _projected(group: Floats, other: Floats) -> Floats:
     lines = other.mean(axis=0) - means_without  # (n, D)
     lengths = np.maximum(np.linalg.norm(lines, axis=1), np.finfo(np.float64).tiny)
     return np.einsum("nd,nd->n", group, lines) / lengths
+
+
+def expected_labels(columns: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Return (N,) the category that the neighbors of each labeled image suggest; empty for
+    unlabeled images.
+
+    A run puts labeled images into the categories of their labels, so its categories alone say
+    nothing about a label. But if few of the neighbors are in that category, and another known
+    category is nearer, the neighbors suggest the second category. `columns` are those of
+    assignments.csv as written by the run.
+    """
+    expected = []
+    rows = zip(*(columns[name] for name in LABEL_COLUMNS), strict=True)
+    for label, category, confidence, nearest, second in rows:
+        is_doubted = confidence < UNCERTAIN_BELOW and nearest not in ("", label)
+        if not label:
+            expected.append("")
+        elif category == label and is_doubted and second:
+            expected.append(second)
+        else:
+            expected.append(category)
+    return expected
 
 
 def suspicious_labels(run: ReviewedRun) -> list[tuple[int, str, float]]:

@@ -90,9 +90,8 @@ def replay_onto(state: State, file: Path, ids: Mapping[int, int] | None = None) 
     """Apply the actions of a log to another state; return what could not be applied."""
     start, *lines = [*Log(file).read_new()] or [{}]
     actions, problems = _actions_in_effect(lines, state)
-    replay = Replay(state, actions, ids)
     try:
-        replay.match_categories(start)
+        replay = Replay(state, actions, start, ids)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise DataError(
             f"{file}, line 1: categories: {UNREADABLE}; restore a copy of the file"
@@ -148,11 +147,12 @@ def _actions_in_effect(
 class Replay:
     """Applies the actions of an old log to the state of a run.
 
-    "Old" categories are those in the log; `actions` are those that are not undone.
+    "Old" categories are those in the log; `actions` are those that are not undone, and `start` is
+    its first line.
     """
 
     def __init__(
-        self, state: State, actions: Sequence[Action], ids: Mapping[int, int] | None
+        self, state: State, actions: Sequence[Action], start: Line, ids: Mapping[int, int] | None
     ) -> None:
         self.state = state
         self.has_ids = ids is not None
@@ -160,8 +160,6 @@ class Replay:
         """The id in this run of each old category that has a match."""
         self.named: dict[int, str] = {}
         """The final names of the old categories that people named or created."""
-        self.names = self.named
-        """The final name of each old category."""
         self.merged_into: dict[int, int] = {}
         self.placed: dict[int, tuple[int, int]] = {}
         """By row, the action that last confirmed, moved or rejected the image, and the old category
@@ -171,6 +169,7 @@ class Replay:
         """What could not be applied of `action`."""
         for action in actions:
             self._collect(action)
+        self._match_categories(start)
 
     def _collect(self, action: Action) -> None:
         if action.kind in ("rename", "create"):
@@ -189,13 +188,14 @@ class Replay:
             elif action.kind in ("confirm", "assign", "create"):
                 self.placed |= dict.fromkeys(rows, (action.seq, group.category))
 
-    def match_categories(self, start: Line) -> None:
+    def _match_categories(self, start: Line) -> None:
         """Match the categories of the old run, listed in the first line of its log."""
         listed = start.get("categories") or []
         exemplars = {int(old["category"]): list(old["exemplars"]) for old in listed}
         found_names = {int(old["category"]): str(old["name"]) for old in listed}
         given_names = {old: self.named[old] for old in found_names if old in self.named}
         self.names = found_names | self.named
+        """The final name of each old category."""
         if self.has_ids:
             return
         known = {c.category: c.category_id for c in self.state.found.values() if not c.is_novel}

@@ -110,8 +110,6 @@ class State:
         self._numbers = {self.rejections[0]: 0}
         self.rejected: Ints = np.zeros(len(self.paths), np.int64)
         """(N,) the number of the categories that each image was rejected from; 0 for none."""
-        for row, ids in _cannot_links(run, self).items():
-            self.rejected[row] = self.number_of(ids)
         self.distinct: set[Pair] = set()
         self.notes: dict[int, str] = {}
         self.next_id = max([NO_CATEGORY, *self.records]) + 1
@@ -124,6 +122,18 @@ class State:
         """The values before each action, by its number; undo and redo have no entry."""
         self.after: dict[int, Change] = {}
         """The values that each of these actions set."""
+        self._reject_as_before()
+
+    def _reject_as_before(self) -> None:
+        """Reject images from the categories that they were rejected from in the review of an
+        earlier run, if these still exist."""
+        file = self.run.path / "changes.json"
+        if file.is_file():
+            with reading(file):
+                for path, ids in self.run.json("changes")["cannot_links"].items():
+                    if path in self.row_of:
+                        present = frozenset(map(int, ids)).intersection(self.records)
+                        self.rejected[self.row_of[path]] = self.number_of(present)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -321,16 +331,3 @@ class State:
         """Return a description of an action, e.g. 'merge by ann (action 3)'."""
         action = self.action(seq)
         return f"{action.kind} by {action.by} (action {seq})"
-
-
-def _cannot_links(run: Run, state: State) -> dict[int, frozenset[int]]:
-    """Return by row the categories that images were rejected from in the review of an earlier run,
-    if these still exist."""
-    rejected = {}
-    if run.has("changes.json"):
-        with reading(run.path / "changes.json"):
-            for path, ids in run.json("changes")["cannot_links"].items():
-                if path in state.row_of:
-                    present = frozenset(map(int, ids)).intersection(state.records)
-                    rejected[state.row_of[path]] = present
-    return rejected

@@ -54,9 +54,8 @@ def serve(review: Review, access: Access, listening: socket.socket, originals: O
     """Serve a review until Ctrl-C; the page shows `originals` enlarged."""
     import uvicorn
 
-    handlers = PageHandlers(review, access, originals)
     config = uvicorn.Config(
-        make_app(handlers),
+        make_app(PageHandlers(review, access, originals)),
         http="h11",  # limits headers to 64 KiB, which httptools does not
         timeout_graceful_shutdown=1,
         log_level=logging.ERROR,
