@@ -52,17 +52,12 @@ def stratified(ids: Ints, n_rows: int) -> Ints:
 def stages(run: ReviewedRun) -> dict[str, str]:
     """Return the arrays to show side by side, with titles: before and after training, else before
     and after the mean shift."""
-    is_shifted = not run.has("shifts.json") or run.json("shifts")["chosen"] > 0
-    titles = {}
     if run.metrics and run.has("frozen.npy"):  # without training the embeddings are the same
-        titles["frozen"] = "Before training"
-        titles["embeddings"] = "After training"
-    elif is_shifted and run.has("shifted.npy"):
-        titles["embeddings"] = "Before the mean shift"
-        titles["shifted"] = "After the mean shift"
-    else:
-        titles["embeddings"] = "Embeddings"
-    return titles
+        return {"frozen": "Before training", "embeddings": "After training"}
+    is_shifted = not run.has("shifts.json") or run.json("shifts")["chosen"] > 0
+    if is_shifted and run.has("shifted.npy"):
+        return {"embeddings": "Before the mean shift", "shifted": "After the mean shift"}
+    return {"embeddings": "Embeddings"}
 
 
 def pca_layouts(run: ReviewedRun) -> list[MapLayout]:

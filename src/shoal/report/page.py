@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -60,22 +60,20 @@ def columns(run: ReviewedRun, rows: list[int]) -> Plain:
     images = [run.assignments[row] for row in rows]
     names: dict[str, int] = {}
 
-    def values(column: str) -> list[Any]:
-        return [getattr(image, column) for image in images]
-
-    def named(column: str) -> list[int]:
+    def named(key: str) -> list[int]:
         return [
-            names.setdefault(shown(name), len(names)) if name else -1 for name in values(column)
+            names.setdefault(shown(name), len(names)) if name else -1
+            for name in column(images, key)
         ]
 
-    def rounded(column: str) -> list[float | None]:
-        return [round(value, 3) if math.isfinite(value) else None for value in values(column)]
+    def rounded(key: str) -> list[float | None]:
+        return [round(value, 3) if math.isfinite(value) else None for value in column(images, key)]
 
     place_of = {category.category_id: at for at, category in enumerate(run.categories)}
     by_name = {
         "row": rows,
-        "path": [shown(path) for path in values("path")],
-        "category": [place_of.get(number, -1) for number in values("category_id")],
+        "path": [shown(path) for path in column(images, "path")],
+        "category": [place_of.get(number, -1) for number in column(images, "category_id")],
         "confidence": rounded("confidence"),
         "outlier": rounded("outlier_score"),
         "given": named("label_given"),
@@ -124,15 +122,16 @@ def cards(run: ReviewedRun) -> list[Plain]:
     ordered = sorted(run.categories, key=lambda c: (-c.size, c.category))[:MAX_CARDS]
     if NO_CATEGORY in run.members:
         rows = run.members[NO_CATEGORY]
-        no_category = Category(
-            category_id=NO_CATEGORY,
-            category="no category",
-            is_novel=True,
-            size=len(rows),
-            n_labeled=int(run.is_labeled[rows].sum()),
-            confidence=float(np.asarray(column(run.assignments, "confidence"))[rows].mean()),
+        ordered.append(
+            Category(
+                category_id=NO_CATEGORY,
+                category="no category",
+                is_novel=True,
+                size=len(rows),
+                n_labeled=int(run.is_labeled[rows].sum()),
+                confidence=float(np.asarray(column(run.assignments, "confidence"))[rows].mean()),
+            )
         )
-        ordered.append(no_category)
     first = {
         category.category: int(run.members[category.category_id][0])
         for category in run.categories

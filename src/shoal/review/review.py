@@ -132,14 +132,6 @@ def apply_line(state: State, line: Line) -> int:
 
 
 def start_line(state: State, by: str) -> Line:
-    categories = [
-        {
-            "category": category.category_id,
-            "name": category.category,
-            "exemplars": category.exemplars,
-        }
-        for category in state.found.values()
-    ]
     return {
         "seq": 0,
         "action": "start",
@@ -147,7 +139,14 @@ def start_line(state: State, by: str) -> Line:
         "at": now(),
         "format": FORMAT,
         "result": state.checksum,
-        "categories": categories,
+        "categories": [
+            {
+                "category": category.category_id,
+                "name": category.category,
+                "exemplars": category.exemplars,
+            }
+            for category in state.found.values()
+        ],
     }
 
 

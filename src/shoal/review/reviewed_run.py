@@ -108,7 +108,6 @@ class ReviewedRun(Run):
 
 
 def reviewed_assignments(state: State) -> list[Assignment]:
-    """Return the images with their current categories and the person who decided."""
     names = current_names(state)
     columns = dict(state.columns)
     for key in ("label_given", "nearest_known", "second_category"):

@@ -264,7 +264,6 @@ class State:
         return second is not None and self.current(second) in self.currently_rejected(row)
 
     def currently_rejected(self, row: int) -> set[int]:
-        """Return the current categories that an image was rejected from."""
         rejected = self.rejections[self.rejected[row]]
         return {self.current(number) for number in rejected if number in self.records}
 

@@ -137,7 +137,6 @@ RESULTS = ("frozen", "trained")
 RECORDED_PACKAGES = (
     *("shoal", "torch", "openvino", "numpy", "scipy", "scikit-learn", "pillow", "transformers"),
 )
-"""Packages whose versions are recorded in provenance.json."""
 
 
 class Run:

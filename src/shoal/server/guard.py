@@ -52,9 +52,8 @@ class Access:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach the server."""
-        if self.host == "localhost":
-            return True
-        return _is_address(self.host) and ipaddress.ip_address(self.host).is_loopback
+        is_name = self.host == "localhost"
+        return is_name or (_is_address(self.host) and ipaddress.ip_address(self.host).is_loopback)
 
     @property
     def asks_who(self) -> bool:

@@ -218,8 +218,7 @@ class Search:
         """
         with self.review.lock:
             members = _members(self.review.state.category)
-        leaves = [*members]
-        names = [str(number) for number in leaves]
+        names = [str(number) for number in members]
         run = self.review.run
         vectors = read_vectors(run.path / f"{run.clustered}.npy", len(self.review.state))
         tree = CategoryTree.of_members(names, [*members.values()], vectors)
@@ -227,7 +226,7 @@ class Search:
             [int(first), int(second), round(height, 4)]
             for first, second, height, _ in tree.linkage.tolist()
         ]
-        return {"categories": leaves, "merges": merges}
+        return {"categories": [*members], "merges": merges}
 
     def targets(self, rows: list[int]) -> list[int]:
         """Return the categories nearest to some images, by the angle between means, nearest first.
@@ -244,8 +243,7 @@ class Search:
         means = [self._unit(sampled(some, MAX_AVERAGED)).mean(axis=0) for some in groups]
         directions = unit(np.array(means))
         order = np.argsort(-(directions[1:] @ directions[0]), kind="stable")
-        categories = [*members]
-        return [categories[at] for at in order]
+        return np.array([*members])[order].tolist()
 
     def parts(self, category: int, n_parts: int) -> dict[str, list[list[int]]]:
         """Return the images of a category, split into parts by its tree; within a part, the most

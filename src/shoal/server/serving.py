@@ -14,7 +14,6 @@ from shoal.server.guard import Access
 from shoal.server.pictures import Originals
 
 PORT = 8765
-"""The default port."""
 
 
 def bind(host: str, port: int | None) -> socket.socket:
