@@ -140,8 +140,9 @@ def close_pairs(
 
 def sampled(rows: Ints, max_rows: int) -> Ints:
     """Return the rows, or an even sample of them in the same order."""
-    n_rows = min(len(rows), max_rows)
-    return rows[np.linspace(0, len(rows) - 1, n_rows).astype(np.int64)]
+    if len(rows) <= max_rows:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, max_rows).astype(np.int64)]
 
 
 def separation(a: Floats, b: Floats) -> float:

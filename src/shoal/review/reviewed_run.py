@@ -6,7 +6,7 @@ confidence 0 and are not novel. All names, including given labels, follow rename
 """
 
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -48,7 +48,7 @@ class ReviewedRun(Run):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.vectors = cache(self._vectors)  # checking them reads all of them
+        self._vectors: dict[str, Floats] = {}  # cached, because checking them reads all of them
 
     @classmethod
     def open(cls, path: Path | str, *, checks_tables: bool = True) -> Self:
@@ -102,9 +102,11 @@ class ReviewedRun(Run):
         ordered = typical_first(outlier_score, column(self.assignments, "confidence"))
         return by_category(self.category_ids, ordered)
 
-    def _vectors(self, name: str) -> Floats:
+    def vectors(self, name: str) -> Floats:
         """Map `<name>.npy`, (N, D), into memory; refuse a damaged one."""
-        return read_vectors(self.path / f"{name}.npy", len(self.assignments))
+        if name not in self._vectors:
+            self._vectors[name] = read_vectors(self.path / f"{name}.npy", len(self.assignments))
+        return self._vectors[name]
 
 
 def reviewed_assignments(state: State) -> list[Assignment]:

@@ -31,9 +31,8 @@ def bind(host: str, port: int | None) -> socket.socket:
         raise UsageError(
             f"{host}:{wanted}: cannot listen there ({error}); give another --port or --host"
         ) from error
-    # Python finds out that the descriptor is TCP; `created` is of no protocol, so asyncio would not
-    # set TCP_NODELAY, without which small responses take 40 ms.
-    return socket.socket(fileno=created.detach())
+    # Explicitly TCP: only then asyncio sets TCP_NODELAY, without which small responses take 40 ms.
+    return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, created.detach())
 
 
 @contextlib.contextmanager
