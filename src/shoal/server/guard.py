@@ -95,7 +95,6 @@ def guarded(app: ASGIApp, access: Access) -> ASGIApp:
     """Return an application that refuses requests and adds security headers to every response."""
 
     async def handle(scope: Scope, receive: Receive, send: Send) -> None:
-
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
