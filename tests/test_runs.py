@@ -274,11 +274,9 @@ def test_an_array_that_is_none_is_never_advised_to_be_unpickled(tmp_path: Path, 
         lambda: np.save(file, np.array([{}, []], dtype=object)),
     ):
         damage()
-        with pytest.raises(
-            DataError,
-            match=rf"{name}\.npy: damaged or edited, not an array of numbers or strings; ",
-        ):
+        with pytest.raises(DataError, match=rf"{name}\.npy: damaged or edited, ") as refused:
             run.array(name)
+        assert "pickle" not in str(refused.value)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs RLIMIT_FSIZE")

@@ -68,7 +68,10 @@ def test_before_and_after_are_those_of_training_else_of_the_shift(run: Run, x: n
     assert stages(ReviewedRun.of(run)) == {"embeddings": "Embeddings"}  # not shifted either
     append_metrics(run, {"epoch": 1, "loss": 1.0})
     assert list(stages(ReviewedRun.of(run)).values()) == ["Before training", "After training"]
-    assert [layout.stage for layout in pca_layouts(ReviewedRun.of(run))] == ["frozen", "embeddings"]
+    assert [layout.title for layout in pca_layouts(ReviewedRun.of(run))] == [
+        "Before training",
+        "After training",
+    ]
 
 
 def test_tsne_is_drawn_once_and_is_kept_in_the_run(
@@ -108,9 +111,7 @@ def test_two_images_are_too_few_for_tsne(tmp_path: Path, run: Run) -> None:
 
 def test_points_become_whole_numbers_with_the_shape_kept_and_y_downward() -> None:
     """The points span 2 in x and 1 in y, so x fills 0 … 9999 and y the middle half of it."""
-    layout = maps.MapLayout(
-        "PCA", "embeddings", "t", np.array([2, 5]), np.array([[0.0, 0.0], [2.0, 1.0]])
-    )
+    layout = maps.MapLayout("PCA", "t", np.array([2, 5]), np.array([[0.0, 0.0], [2.0, 1.0]]))
     found = map_points(layout, [2, 3, 5])
     assert found["x"] == [0, -1, 9999]
     assert found["y"] == [7499, -1, 2500] or found["y"] == [9999 - 2500, -1, 9999 - 7499]

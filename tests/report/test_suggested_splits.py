@@ -44,9 +44,9 @@ def made(tmp_path: Path, probability: float, *, is_apart: list[bool]) -> Run:
 
 def test_a_marked_category_is_shown_with_labels_on_one_side(tmp_path: Path) -> None:
     run = made(tmp_path, 0.4, is_apart=[at in (5, 6, 7) for at in range(12)])
-    (split,) = suggested_splits(ReviewedRun.of(run))
-    assert split.category.category == "bulldog"
-    assert [sorted(group.tolist()) for group in split.groups] == [[0, 1, 2, 3, 4], [5, 6, 7]]
+    ((category, groups),) = suggested_splits(ReviewedRun.of(run))
+    assert category.category == "bulldog"
+    assert [sorted(group.tolist()) for group in groups] == [[0, 1, 2, 3, 4], [5, 6, 7]]
     words = "3 labeled and 2 unlabeled images on one side, 3 unlabeled on the other"
     assert words in " ".join(render_report(run).split())
 

@@ -1,7 +1,7 @@
 import pytest
 
 from shoal.errors import NotInRun
-from shoal.report.tree_list import Node, tree_list
+from shoal.report.tree_list import tree_list
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
 
@@ -11,20 +11,20 @@ def test_every_category_is_a_leaf_at_the_same_depth_and_every_branch_ends(digits
     largest categories."""
     names = []
     indents: list[float] = []
-    branches: list[Node] = []
+    branches: list[dict] = []
     sizes: list[list[int]] = []
     for node in tree_list(ReviewedRun.of(digits)):
-        if node.category:
-            names.append(node.category.category)
-            assert sum(indents) + node.indent == pytest.approx(1)
+        if "category" in node:
+            names.append(node["category"].category)
+            assert sum(indents) + node["indent"] == pytest.approx(1)
             for below in sizes:
-                below.append(node.category.size)
-        elif node == Node():
+                below.append(node["category"].size)
+        elif not node:
             indents.pop()
             largest = sorted(sizes.pop(), reverse=True)[:3]
-            assert [category.size for category in branches.pop().largest] == largest
+            assert [category.size for category in branches.pop()["largest"]] == largest
         else:
-            indents.append(node.indent)
+            indents.append(node["indent"])
             branches.append(node)
             sizes.append([])
     assert indents == []

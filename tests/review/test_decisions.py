@@ -8,7 +8,7 @@ import pytest
 
 from shoal.review import verbs
 from shoal.review.actions import Action, Group
-from shoal.review.decisions import decisions_of
+from shoal.review.decisions import Decisions
 from shoal.review.replay import replay_review
 from shoal.review.review import Review
 from shoal.runs import Run
@@ -27,7 +27,7 @@ def split_off(review: Review, category: int, name: str, *rows: int) -> None:
 
 
 def test_where_nothing_was_decided_the_given_labels_are_all_there_is(review: Review) -> None:
-    found = decisions_of(review.state)
+    found = Decisions(review.state)
     assert (found.labels, found.cannot_links) == ({}, {})
     assert found.given == {"00.png": 0, "03.png": 1}
     assert (found.known, found.became_known) == ((0, 1), ())
@@ -37,16 +37,16 @@ def test_confirmed_and_moved_images_are_labels_and_flagged_ones_are_not(review: 
     review.act(verbs.decide, "confirm", None, ["06.png"], by="ann")
     review.act(verbs.move, ["07.png"], "heron", by="ann")
     review.act(verbs.decide, "flag", None, ["08.png"], by="ann")
-    found = decisions_of(review.state)
+    found = Decisions(review.state)
     assert found.labels == {"06.png": 2, "07.png": 1}
 
 
 def test_named_and_confirmed_novel_categories_are_known_and_keep_their_ids(review: Review) -> None:
     review.act(verbs.rename, "novel-002", "tern", by="ann")
-    assert decisions_of(review.state).became_known == (3,)
+    assert Decisions(review.state).became_known == (3,)
     review.act(verbs.decide, "confirm", None, ["06.png"], by="ann")
     review.act(verbs.move, ["11.png"], "skua", by="ann")
-    found = decisions_of(review.state)
+    found = Decisions(review.state)
     assert (found.known, found.became_known) == ((0, 1, 2, 3, 4), (2, 3, 4))
     assert found.names == {0: "gull", 1: "heron", 2: "novel-001", 3: "tern", 4: "skua"}
     assert found.next_id == 5
@@ -59,7 +59,7 @@ def test_rejected_images_are_cannot_links_and_lose_a_label_they_came_with(run: R
     )  # category 9 no longer exists
     review = Review(run)
     review.act(verbs.decide, "reject", None, ["00.png", "06.png"], by="ann")
-    found = decisions_of(review.state)
+    found = Decisions(review.state)
     assert found.cannot_links == {"00.png": {0}, "06.png": {2, 3}, "07.png": {3}}
     assert (found.label("00.png"), found.label("03.png")) == (-1, 1)
     assert found.contradicted == {"00.png"}
@@ -72,18 +72,18 @@ def test_who_puts_an_image_back_takes_the_cannot_link_away(run: Run) -> None:
     review.act(verbs.decide, "reject", None, ["06.png"], by="ann")
     review.act(verbs.move, ["06.png"], "novel-001", by="ann")
     review.act(verbs.move, ["07.png"], "novel-002", by="ann")
-    assert decisions_of(review.state).cannot_links == {}
+    assert Decisions(review.state).cannot_links == {}
     review.undo(by="ann")
-    assert decisions_of(review.state).cannot_links == {"07.png": {3}}
+    assert Decisions(review.state).cannot_links == {"07.png": {3}}
     review.undo(by="ann")
-    assert decisions_of(review.state).cannot_links == {"06.png": {2}, "07.png": {3}}
+    assert Decisions(review.state).cannot_links == {"06.png": {2}, "07.png": {3}}
 
 
 def test_a_merge_carries_labels_and_cannot_links_to_what_it_makes(review: Review) -> None:
     review.act(verbs.decide, "reject", None, ["06.png"], by="ann")
     review.act(verbs.merge, ["heron", "novel-001"], by="ann")
     review.act(verbs.merge, ["gull", "heron"], by="ann")
-    found = decisions_of(review.state)
+    found = Decisions(review.state)
     assert found.cannot_links == {"06.png": {0}}
     assert found.given == {"00.png": 0, "03.png": 0}
     assert (found.known, found.ended) == ((0,), {1: 0, 2: 0})
@@ -92,11 +92,11 @@ def test_a_merge_carries_labels_and_cannot_links_to_what_it_makes(review: Review
 
 def test_a_split_changes_no_label(review: Review) -> None:
     split_off(review, 0, "herring gull", 0, 1)
-    found = decisions_of(review.state)
+    found = Decisions(review.state)
     assert found.given == {"00.png": 0, "03.png": 1}
     assert (found.labels, found.contradicted, found.known) == ({}, set(), (0, 1, 4))
     review.act(verbs.decide, "confirm", None, ["00.png"], by="ann")
-    found = decisions_of(review.state)
+    found = Decisions(review.state)
     assert (found.label("00.png"), found.contradicted) == (4, {"00.png"})
 
 
@@ -111,7 +111,7 @@ def test_a_split_after_a_decision_leaves_a_label_that_a_person_agreed_with(
         review.act(verbs.move, ["00.png", "01.png"], "heron", by="ann")
         label = 4
     split_off(review, 0 if agrees else 1, "skua", 0, 1)
-    found = decisions_of(review.state)
+    found = Decisions(review.state)
     assert found.labels == {"00.png": label, "01.png": 4}
     assert found.contradicted == (set() if agrees else {"00.png"})
 
@@ -119,24 +119,24 @@ def test_a_split_after_a_decision_leaves_a_label_that_a_person_agreed_with(
 def test_a_label_goes_with_its_name_where_people_gave_it_to_a_part(review: Review) -> None:
     split_off(review, 0, "x", 0)
     review.act(verbs.rename, "gull", "boxer", by="ann")
-    assert decisions_of(review.state).given["00.png"] == 0
+    assert Decisions(review.state).given["00.png"] == 0
     review.act(verbs.rename, "x", "gull", by="ann")
-    found = decisions_of(review.state)
+    found = Decisions(review.state)
     assert (found.given["00.png"], found.contradicted) == (4, set())
     review.act(verbs.rename, "gull", "tern", by="ann")
     review.act(verbs.rename, "novel-001", "gull", by="ann")  # it is not a part of the former gull
-    assert decisions_of(review.state).given["00.png"] == 0
+    assert Decisions(review.state).given["00.png"] == 0
 
 
 def test_a_part_that_nobody_named_or_confirmed_is_not_known(review: Review) -> None:
     review.act(verbs.split, "novel-001", 2, by="ann")
-    assert decisions_of(review.state).known == (0, 1)
+    assert Decisions(review.state).known == (0, 1)
     (part,) = review.state.members(4).tolist()
     review.act(verbs.decide, "confirm", None, [review.state.paths[part]], by="ann")
-    assert decisions_of(review.state).known == (0, 1, 4)
+    assert Decisions(review.state).known == (0, 1, 4)
     review.undo(by="ann")
     review.act(verbs.rename, "novel-001 (2)", "tern", by="ann")
-    assert decisions_of(review.state).became_known == (4,)
+    assert Decisions(review.state).became_known == (4,)
 
 
 @pytest.mark.parametrize("last", [0, 4])

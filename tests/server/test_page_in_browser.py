@@ -6,7 +6,7 @@ import pytest
 
 from chromium import CTRL, SHIFT, Page
 from review_page import ask, change, go_to, rows, state, text, wait_for
-from shoal.review.decisions import decisions_of
+from shoal.review.decisions import Decisions
 from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
@@ -58,7 +58,7 @@ def test_a_split_asks_what_becomes_of_labels_that_would_leave(
     assert all(
         len(staying) >= sum(row in leaving for row in part.rows.tolist()) for part in split.groups
     )
-    decisions = decisions_of(state(run).state)
+    decisions = Decisions(state(run).state)
     expected = [answer.paths[row] for row in leaving] if relabels else []
     assert sorted(decisions.contradicted) == sorted(expected)
 

@@ -19,7 +19,9 @@ def review(
     run: FinishedRun,
     port: Annotated[
         int | None,
-        typer.Option(help="Port to serve on.", show_default="8765, or another free one"),
+        typer.Option(
+            help="Port to serve on.", show_default="8765, or another free one", min=0, max=65535
+        ),
     ] = None,
     host: Annotated[
         str, typer.Option(help="Address to serve on; the default is for this machine only.")

@@ -165,13 +165,11 @@ def collect_facts(run: Run) -> Plain:
         "estimate": estimate | {"doubt": doubt_estimate(run)},
         "suggested_splits": [
             {
-                "category": split.category.category,
-                "probability": split.category.mixed_probability,
-                "groups": [
-                    [reviewed.assignments[row].path for row in group] for group in split.groups
-                ],
+                "category": category.category,
+                "probability": category.mixed_probability,
+                "groups": [[reviewed.assignments[row].path for row in group] for group in groups],
             }
-            for split in suggested_splits(reviewed)
+            for category, groups in suggested_splits(reviewed)
         ],
         "changes": changes or None,
         "choice": run.json("choice") if run.has("choice.json") else None,

@@ -2,7 +2,7 @@
 sentence if the run lacks what it draws.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 
@@ -10,7 +10,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
 from matplotlib.transforms import Bbox
 from scipy.cluster import hierarchy
@@ -249,17 +248,13 @@ def _scatter(run: ReviewedRun, layouts: list[MapLayout]) -> Figure:
                 axes.text(x, y, name, fontsize=7.5, ha="center", va="center", bbox=box)
     figure.draw_without_rendering()  # places the panels
     for axes in panels:
-        _hide_overlapping(axes.texts)
+        taken: list[Bbox] = []
+        for text in axes.texts:
+            area = text.get_window_extent().padded(2)
+            text.set_visible(not area.count_overlaps(taken))
+            if text.get_visible():
+                taken.append(area)
     return figure
-
-
-def _hide_overlapping(texts: Iterable[Text]) -> None:
-    taken: list[Bbox] = []
-    for text in texts:
-        area = text.get_window_extent().padded(2)
-        text.set_visible(not area.count_overlaps(taken))
-        if text.get_visible():
-            taken.append(area)
 
 
 @house_style()

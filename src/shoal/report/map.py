@@ -29,8 +29,6 @@ class MapLayout:
     """One map: the positions of some images."""
 
     method: str
-    stage: str
-    """The array of embeddings, a key of `stages`."""
     title: str
     rows: Ints
     """(n,) rows of the images."""
@@ -54,17 +52,12 @@ def stratified(ids: Ints, n_rows: int) -> Ints:
 def stages(run: ReviewedRun) -> dict[str, str]:
     """Return the arrays to show side by side, with titles: before and after training, else before
     and after the mean shift."""
-    is_shifted = not run.has("shifts.json") or run.json("shifts")["chosen"] > 0
-    titles = {}
     if run.metrics and run.has("frozen.npy"):  # without training the embeddings are the same
-        titles["frozen"] = "Before training"
-        titles["embeddings"] = "After training"
-    elif is_shifted and run.has("shifted.npy"):
-        titles["embeddings"] = "Before the mean shift"
-        titles["shifted"] = "After the mean shift"
-    else:
-        titles["embeddings"] = "Embeddings"
-    return titles
+        return {"frozen": "Before training", "embeddings": "After training"}
+    is_shifted = not run.has("shifts.json") or run.json("shifts")["chosen"] > 0
+    if is_shifted and run.has("shifted.npy"):
+        return {"embeddings": "Before the mean shift", "shifted": "After the mean shift"}
+    return {"embeddings": "Embeddings"}
 
 
 def pca_layouts(run: ReviewedRun) -> list[MapLayout]:
@@ -88,7 +81,7 @@ def tsne_layouts(run: ReviewedRun) -> list[MapLayout]:
         raise NotInRun(f"No t-SNE: it needs at least 3 images, the run has {len(rows)}.")
     maps = [tsne(principal_components(run.vectors(name)[rows], TSNE_DIMENSIONS)) for name in titles]
     layouts = _layouts("t-SNE", titles, rows, maps)
-    points = {layout.stage: layout.points for layout in layouts}
+    points = {name: layout.points for name, layout in zip(titles, layouts, strict=True)}
     with atomic_file(run.path / "map.npz") as file:
         np.savez(file, allow_pickle=False, rows=rows, **points)
     return layouts
@@ -106,7 +99,7 @@ def cached_layouts(run: ReviewedRun) -> list[MapLayout]:
     has_images = bool(np.isin(rows, np.arange(len(run.assignments))).all())
     if cached.keys() != titles.keys() or not has_points or not has_images:
         return []
-    return [MapLayout("t-SNE", name, title, rows, cached[name]) for name, title in titles.items()]
+    return [MapLayout("t-SNE", title, rows, cached[name]) for name, title in titles.items()]
 
 
 def principal_components(x: Floats, n_components: int) -> Floats:
@@ -139,8 +132,8 @@ def _layouts(
 ) -> list[MapLayout]:
     rotated = [maps[0], *(aligned(points, maps[0]) for points in maps[1:])]
     return [
-        MapLayout(method, name, title, rows, points.astype(np.float32))
-        for (name, title), points in zip(titles.items(), rotated, strict=True)
+        MapLayout(method, title, rows, points.astype(np.float32))
+        for title, points in zip(titles.values(), rotated, strict=True)
     ]
 
 
@@ -152,5 +145,4 @@ def tsne(x: Floats) -> Floats:
     model = TSNE(perplexity=perplexity, max_iter=TSNE_STEPS, random_state=0)
     # One thread: reproducible, and on a busy machine several threads wait for each other.
     with threadpool_limits(1):
-        points = model.fit_transform(np.ascontiguousarray(x, np.float32))
-    return points
+        return model.fit_transform(np.ascontiguousarray(x, np.float32))

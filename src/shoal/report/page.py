@@ -8,10 +8,9 @@ import base64
 import hashlib
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -29,12 +28,9 @@ from shoal.report.suggestions import (
 )
 from shoal.report.tree_list import tree_list
 from shoal.review.reviewed_run import ReviewedRun
-from shoal.runs import MIXED_FROM, NO_CATEGORY, RESULTS, Category, Run
+from shoal.runs import MIXED_FROM, NO_CATEGORY, RESULTS, Category, Run, column
 from shoal.settings import Plain
 from shoal.words import shown
-
-SHARDS = (".tar", ".parquet")
-"""Shards; a link cannot lead into them."""
 
 GRID = 9_999
 """Map positions are integers from 0 to this; a step is a tenth of a pixel on a large screen."""
@@ -52,12 +48,9 @@ MAP_BYTES = 10 << 20
 """Maximum bytes of further thumbnails, for the map."""
 
 MAX_SUSPICIOUS = 36
-"""Maximum number of suspicious labels shown."""
 
 ON_PAGE = ("n_clusters_curve", "confidence_curve", "training_curves", "shift_accuracy")
 """The figures of the report."""
-
-SCRIPTS = ("page.js", "dialog.js", "gallery.js", "map.js")
 
 Found = TypeVar("Found")
 
@@ -67,22 +60,20 @@ def columns(run: ReviewedRun, rows: list[int]) -> Plain:
     images = [run.assignments[row] for row in rows]
     names: dict[str, int] = {}
 
-    def values(column: str) -> list[Any]:
-        return [getattr(image, column) for image in images]
-
-    def named(column: str) -> list[int]:
+    def named(key: str) -> list[int]:
         return [
-            names.setdefault(shown(name), len(names)) if name else -1 for name in values(column)
+            names.setdefault(shown(name), len(names)) if name else -1
+            for name in column(images, key)
         ]
 
-    def rounded(column: str) -> list[float | None]:
-        return [round(value, 3) if math.isfinite(value) else None for value in values(column)]
+    def rounded(key: str) -> list[float | None]:
+        return [round(value, 3) if math.isfinite(value) else None for value in column(images, key)]
 
     place_of = {category.category_id: at for at, category in enumerate(run.categories)}
     by_name = {
         "row": rows,
-        "path": [shown(path) for path in values("path")],
-        "category": [place_of.get(number, -1) for number in values("category_id")],
+        "path": [shown(path) for path in column(images, "path")],
+        "category": [place_of.get(number, -1) for number in column(images, "category_id")],
         "confidence": rounded("confidence"),
         "outlier": rounded("outlier_score"),
         "given": named("label_given"),
@@ -99,9 +90,9 @@ def columns(run: ReviewedRun, rows: list[int]) -> Plain:
         }
         for c in run.categories
     ]
-    # Links to originals work on the machine of the run, if the images are files.
+    # Links to originals work on the machine of the run, if the images are files and not in shards.
     root = Path(run.provenance.get("root") or "")
-    is_linked = root.is_absolute() and root.suffix.lower() not in SHARDS
+    is_linked = root.is_absolute() and root.suffix.lower() not in (".tar", ".parquet")
     link = root.as_uri() if is_linked else None
     return {"root": link, "names": list(names), "categories": categories, **by_name}
 
@@ -121,33 +112,26 @@ def map_points(layout: MapLayout, rows: list[int]) -> Plain:
     return {"method": layout.method, "title": layout.title, "x": x, "y": y}
 
 
-@dataclass(frozen=True)
-class Card:
-    """One category and the rows of the images on its card."""
+def cards(run: ReviewedRun) -> list[Plain]:
+    """Return a card per category, largest first, and one for images without a category.
 
-    category: Category
-    typical: list[int]
-    """Most typical first."""
-    least: list[int]
-    """Least typical first; empty if `typical` already holds every image."""
-    nearest: int | None
-    """The most typical image of the nearest other known category; None if there is none."""
-
-
-def cards(run: ReviewedRun) -> list[Card]:
-    """Return a card per category, largest first, and one for images without a category."""
+    A card has the category and rows of images: its most typical ones; its least typical ones, if
+    there are others; and the most typical image of the nearest known category, None if there is
+    none.
+    """
     ordered = sorted(run.categories, key=lambda c: (-c.size, c.category))[:MAX_CARDS]
     if NO_CATEGORY in run.members:
         rows = run.members[NO_CATEGORY]
-        no_category = Category(
-            category_id=NO_CATEGORY,
-            category="no category",
-            is_novel=True,
-            size=len(rows),
-            n_labeled=int(run.is_labeled[rows].sum()),
-            confidence=float(np.asarray(run.column("confidence"))[rows].mean()),
+        ordered.append(
+            Category(
+                category_id=NO_CATEGORY,
+                category="no category",
+                is_novel=True,
+                size=len(rows),
+                n_labeled=int(run.is_labeled[rows].sum()),
+                confidence=float(np.asarray(column(run.assignments, "confidence"))[rows].mean()),
+            )
         )
-        ordered.append(no_category)
     first = {
         category.category: int(run.members[category.category_id][0])
         for category in run.categories
@@ -156,17 +140,23 @@ def cards(run: ReviewedRun) -> list[Card]:
     made = []
     for category in ordered:
         images = run.members.get(category.category_id, np.zeros(0, np.int64)).tolist()
-        nearest = first.get(category.nearest_known)
-        made.append(Card(category, images[:STRIP], images[STRIP:][::-1][:STRIP], nearest))
+        made.append(
+            {
+                "category": category,
+                "typical": images[:STRIP],
+                "least": images[STRIP:][::-1][:STRIP],
+                "nearest": first.get(category.nearest_known),
+            }
+        )
     return made
 
 
-def priority(cards: list[Card]) -> list[int]:
+def priority(cards: list[Plain]) -> list[int]:
     """Return the rows of all cards in the order in which they get thumbnails.
 
     One per card, then a second one and so on, alternating most and least typical images.
     """
-    return _in_turn(_in_turn((card.typical, card.least)) for card in cards)
+    return _in_turn(_in_turn((card["typical"], card["least"])) for card in cards)
 
 
 def _in_turn(lists: Iterable[list[int]]) -> list[int]:
@@ -209,12 +199,12 @@ def render_report(run: Run) -> str:
     members = reviewed.members
     shown_rows = [int(rows[0]) for rows in members.values()]
     for merge in merges:
-        for category in (merge.novel, merge.other):
+        for category in (merge["novel"], merge["other"]):
             shown_rows += members[category.category_id][:STRIP].tolist()
-    for split in splits:
-        for group in split.groups:
+    for _, groups in splits:
+        for group in groups:
             shown_rows += group[:STRIP].tolist()
-    shown_rows += [label.row for label in (suspicious or [])[:MAX_SUSPICIOUS]]
+    shown_rows += [row for row, *_ in (suspicious or [])[:MAX_SUSPICIOUS]]
     shown_rows += priority(gallery)
     uris = data_uris(reviewed, shown_rows, PAGE_BYTES)
     on_map = {row for layout in layouts for row in layout.rows.tolist()}
@@ -222,7 +212,7 @@ def render_report(run: Run) -> str:
     others = np.random.default_rng(0).permutation(sorted(on_map - uris.keys()))
     more = data_uris(reviewed, others.astype(int).tolist(), MAP_BYTES)
     rows = sorted({*shown_rows, *on_map})
-    script = read_templates(*SCRIPTS)
+    script = read_templates("page.js", "dialog.js", "gallery.js", "map.js")
     return render(
         "report.html",
         run=reviewed,

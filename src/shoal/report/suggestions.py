@@ -3,17 +3,17 @@ that look wrong.
 """
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
 from shoal.arrays import Floats, Ints
 from shoal.errors import NotInRun
 from shoal.review.reviewed_run import ReviewedRun, current_names
-from shoal.review.suspicious_labels import LABEL_COLUMNS, find_suspicious
-from shoal.runs import MIXED_FROM, Category
+from shoal.runs import MIXED_FROM, UNCERTAIN_BELOW, Category, column
+from shoal.settings import Plain
 
 MAX_SPLITS = 12
 
@@ -31,72 +31,40 @@ MIN_PAIRS = 12
 MOST_COMPARED = 10_000
 """Maximum number of images of a category that are compared; larger ones are sampled evenly."""
 
+LABEL_COLUMNS = ("label_given", "category", "confidence", "nearest_known", "second_category")
+"""The columns of assignments.csv that show whether a label is suspicious."""
+
 NUMBERED = re.compile(r"novel-\d{3,}( \(\d+\))*")
 """The name of a category, or of a part of one, that no person has named."""
 
 
-@dataclass(frozen=True)
-class Split:
-    """A category that may be a mixture of two."""
-
-    category: Category
-    groups: tuple[Ints, Ints]
-    """Rows of the images that would stay and of those that would leave, most typical first."""
-
-
-def suggested_splits(run: ReviewedRun) -> list[Split]:
-    """Return the categories that may be mixtures of two, most probable first."""
-    is_apart = np.array(run.column("is_apart"), dtype=bool)
+def suggested_splits(run: ReviewedRun) -> list[tuple[Category, tuple[Ints, Ints]]]:
+    """Return the categories that may be mixtures of two, most probable first, with the rows of the
+    images that would stay and of those that would leave, most typical first."""
+    is_apart = np.array(column(run.assignments, "is_apart"), dtype=bool)
     splits = []
     for category in run.categories:
         if category.category_id in run.members and category.mixed_probability >= MIXED_FROM:
             rows = run.members[category.category_id]
             groups = (rows[~is_apart[rows]], rows[is_apart[rows]])
             if all(map(len, groups)):  # else a review has separated them
-                splits.append(Split(category, groups))
-    splits.sort(key=lambda split: (-split.category.mixed_probability, split.category.category))
+                splits.append((category, groups))
+    splits.sort(key=lambda split: (-split[0].mixed_probability, split[0].category))
     return splits[:MAX_SPLITS]
 
 
-@dataclass(frozen=True)
-class Merge:
-    """Two categories, at least one of them novel or unnamed, that may be the same category."""
-
-    novel: Category
-    other: Category
-    separation: float
-    """Their distance over the standard deviation along the line between them."""
-    second_choice: float
-    """Share of the images of both whose second category is the other one."""
-
-    @property
-    def looks_like_one(self) -> bool:
-        """Whether they are as close as two halves of one category."""
-        return self.separation < ONE_GROUP
-
-
-@dataclass(frozen=True)
-class SuspiciousLabel:
-    """A labeled image whose neighbors suggest another category."""
-
-    row: int
-    given: str
-    found: str
-    """The category that the neighbors suggest; empty for none."""
-    certainty: float
-    """Confidence in that category; for an image in the category of its label, 1 - confidence."""
-
-
-def suggested_merges(run: ReviewedRun) -> list[Merge]:
+def suggested_merges(run: ReviewedRun) -> list[Plain]:
     """Return pairs of categories that look like one, and the closest other pairs.
 
-    At least one of a pair is novel or has no name. Uses the embeddings before the mean shift, which
-    pulls the images of any group toward each other.
+    At least one of a pair is novel or has no name. `separation` is their distance over the standard
+    deviation along the line between them, `second_choice` the share of the images of both whose
+    second category is the other one. Uses the embeddings before the mean shift, which pulls the
+    images of any group toward each other.
     """
     by_id = {category.category_id: category for category in run.categories}
     members = {number: rows for number, rows in run.members.items() if number in by_id}
     novel = {number for number, c in by_id.items() if may_be_part(c.category, is_novel=c.is_novel)}
-    second = run.column("second_category")
+    second = column(run.assignments, "second_category")
     merges = []
     for a, b, gap in close_pairs(run.vectors("embeddings"), members, novel, MIN_PAIRS):
         hits = [
@@ -104,7 +72,15 @@ def suggested_merges(run: ReviewedRun) -> list[Merge]:
             for number, other in ((a, b), (b, a))
             for row in members[number].tolist()
         ]
-        merges.append(Merge(by_id[a], by_id[b], gap, float(np.mean(hits))))
+        merges.append(
+            {
+                "novel": by_id[a],
+                "other": by_id[b],
+                "separation": gap,
+                "looks_like_one": gap < ONE_GROUP,
+                "second_choice": float(np.mean(hits)),
+            }
+        )
     return merges
 
 
@@ -144,7 +120,11 @@ def close_pairs(
     distinct : collection of pairs
         Pairs that people marked as distinct.
     """
-    large = {number: compared(rows) for number, rows in members.items() if len(rows) >= MIN_IMAGES}
+    large = {
+        number: sampled(rows, MOST_COMPARED)
+        for number, rows in members.items()
+        if len(rows) >= MIN_IMAGES
+    }
     means = {number: vectors[rows].mean(axis=0, dtype=np.float64) for number, rows in large.items()}
     pairs = []
     for a, b in _near_pairs(means, novel):
@@ -158,10 +138,11 @@ def close_pairs(
     return pairs[: pairs.index(omitted[0])] if omitted else pairs
 
 
-def compared(rows: Ints) -> Ints:
-    """Return the rows, or an even sample of `MOST_COMPARED` in the same order."""
-    n_compared = min(len(rows), MOST_COMPARED)
-    return rows[np.linspace(0, len(rows) - 1, n_compared).astype(np.int64)]
+def sampled(rows: Ints, max_rows: int) -> Ints:
+    """Return the rows, or an even sample of them in the same order."""
+    if len(rows) <= max_rows:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, max_rows).astype(np.int64)]
 
 
 def separation(a: Floats, b: Floats) -> float:
@@ -192,23 +173,52 @@ def _projected(group: Floats, other: Floats) -> Floats:
     return np.einsum("nd,nd->n", group, lines) / lengths
 
 
-def suspicious_labels(run: ReviewedRun) -> list[SuspiciousLabel]:
-    """Return suspicious labels of undecided images, most certain first."""
+def expected_labels(columns: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Return (N,) the category that the neighbors of each labeled image suggest; empty for
+    unlabeled images.
+
+    A run puts labeled images into the categories of their labels, so its categories alone say
+    nothing about a label. But if few of the neighbors are in that category, and another known
+    category is nearer, the neighbors suggest the second category. `columns` are those of
+    assignments.csv as written by the run.
+    """
+    expected = []
+    rows = zip(*(columns[name] for name in LABEL_COLUMNS), strict=True)
+    for label, category, confidence, nearest, second in rows:
+        is_doubted = confidence < UNCERTAIN_BELOW and nearest not in ("", label)
+        if not label:
+            expected.append("")
+        elif category == label and is_doubted and second:
+            expected.append(second)
+        else:
+            expected.append(category)
+    return expected
+
+
+def suspicious_labels(run: ReviewedRun) -> list[tuple[int, str, float]]:
+    """Return the undecided images whose label looks wrong, most certain first.
+
+    Each is a row, the category that its neighbors suggest (empty for none), and the certainty: the
+    confidence in that category or, for an image in the category of its label, 1 - confidence.
+    """
     if not run.is_labeled.any():
         raise NotInRun("No suspicious labels: no image was labeled.")
-    as_found = {name: run.column(name) for name in LABEL_COLUMNS}
+    as_found = {name: column(run.assignments, name) for name in LABEL_COLUMNS}
     names: dict[str, str] = {}
     if run.review is not None:
         as_found = run.review.state.columns
         names = current_names(run.review.state)
     suspicious = []
-    for row, found in find_suspicious(as_found, run.column("status"), names).items():
-        image = run.assignments[row]
-        certainty = float(np.nan_to_num(image.confidence))
-        if image.label_given == image.category:
-            certainty = 1 - certainty
-        suspicious.append(SuspiciousLabel(row, image.label_given, found, certainty))
-    return sorted(suspicious, key=lambda label: (-label.certainty, label.row))
+    for row, (image, name) in enumerate(
+        zip(run.assignments, expected_labels(as_found), strict=True)
+    ):
+        expected = names.get(name, name)
+        if image.label_given not in ("", expected) and image.status == "predicted":
+            certainty = float(np.nan_to_num(image.confidence))
+            if image.label_given == image.category:
+                certainty = 1 - certainty
+            suspicious.append((row, expected, certainty))
+    return sorted(suspicious, key=lambda label: (-label[2], label[0]))
 
 
 def _near_pairs(means: Mapping[int, Floats], novel: Collection[int]) -> list[tuple[int, int]]:

@@ -31,11 +31,14 @@ UNCHECKED = (
 )
 
 
+def count_uncertain(run: Run) -> int:
+    return sum(confidence < UNCERTAIN_BELOW for confidence in column(run.assignments, "confidence"))
+
+
 def summarize_run(run: Run) -> str:
     """Summarize a run: 'Found 23 categories (80 % interval 20–26): 14 known, 9 novel. 212 images
     are uncertain.'"""
-    confidences = column(run.assignments, "confidence")
-    n_uncertain = sum(confidence < UNCERTAIN_BELOW for confidence in confidences)
+    n_uncertain = count_uncertain(run)
     categories = run.categories
     has_images = [row.size > 0 for row in categories if not row.is_novel]
     n_known = sum(has_images)
@@ -75,9 +78,8 @@ def sentences(run: ReviewedRun) -> list[str]:
 
 
 def _reviewed(run: ReviewedRun) -> str:
-    """Return how many images were confirmed, moved, rejected and flagged."""
     if run.review is not None:
-        n_by_status = Counter(run.column("status"))
+        n_by_status = Counter(column(run.assignments, "status"))
         counts = [
             f"{n_by_status[status]:,} {status}" for status in STATUSES[1:] if n_by_status[status]
         ]
@@ -144,13 +146,8 @@ def doubt_estimate(run: Run) -> str | None:
 
 
 def describe_confidence(run: ReviewedRun) -> str:
-    """Return sentences about the meaning of confidence and the labels that calibrated it."""
+    """Return sentences about the meaning of calibrated confidence and the labels behind it."""
     calibration = run.json("calibration")
-    if not calibration["is_calibrated"]:
-        return (
-            "Confidence could not be calibrated from the labels: it is the share of an image's "
-            "neighbors in its category, for unlabeled images at most 0.95."
-        )
     n_known = round(sum(calibration["labeled"]["n_images"]))
     n_novel = round(sum(calibration["novel"]["n_images"]))
     source = ""

@@ -1,32 +1,18 @@
 """The tree of categories as a nested list, which opens and closes without a script."""
 
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from shoal.clustering.category_tree import CategoryTree
 from shoal.errors import NotInRun
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Category
+from shoal.settings import Plain
 
 N_LARGEST = 3
 
 MAX_OPEN = 60
 """With more categories, only the branches near the root are open."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Node:
-    """A category, the start of a branch, or its end if `n_categories` is 0."""
-
-    category: Category | None = None
-    n_categories: int = 0
-    largest: Sequence[Category] = ()
-    """The largest categories of a branch, which the page shows while it is closed."""
-    height: float = 0.0
-    indent: float = 0.0
-    """Difference in height to its parent, as a share of the root's height."""
-    is_open: bool = True
 
 
 def category_tree(run: ReviewedRun) -> CategoryTree:
@@ -51,8 +37,12 @@ def categories_in_tree(run: ReviewedRun) -> list[Category]:
     return [replace(row, parent=parents.get(row.category, "")) for row in run.categories]
 
 
-def tree_list(run: ReviewedRun) -> list[Node]:
-    """Return the nodes of the tree in the order of the page; each branch has a start and an end."""
+def tree_list(run: ReviewedRun) -> list[Plain]:
+    """Return the nodes of the tree in the order of the page.
+
+    A node is a category, the start of a branch with its largest categories, or its end: empty.
+    `indent` is the difference in height to its parent, as a share of the root's height.
+    """
     tree = category_tree(run)
     category_of = {category.category: category for category in run.categories}
     heights = tree.heights
@@ -62,29 +52,28 @@ def tree_list(run: ReviewedRun) -> list[Node]:
         below = largest[first] + largest[second]
         largest.append(sorted(below, key=lambda category: -category.size)[:N_LARGEST])
     end = -1
-    nodes = []
+    nodes: list[Plain] = []
     stack = [len(heights) - 1]
     while stack:
         at = stack.pop()
         if at == end:
-            nodes.append(Node())
+            nodes.append({})
             continue
         # The parent of the root is -1, others have a higher number than their children.
         indent = (heights[max(at, parents[at])] - heights[at]) / (heights[-1] or 1.0)
         if at < len(tree.names):
-            nodes.append(Node(category=category_of[tree.names[at]], indent=indent))
+            nodes.append({"category": category_of[tree.names[at]], "indent": indent})
             continue
         first, second, height, n_categories = tree.linkage[at - len(tree.names)].tolist()
-        # The merges nearest to the root make MAX_OPEN branches.
-        is_open = len(heights) - at <= MAX_OPEN
         nodes.append(
-            Node(
-                n_categories=int(n_categories),
-                largest=largest[at],
-                height=height,
-                indent=indent,
-                is_open=is_open,
-            )
+            {
+                "n_categories": int(n_categories),
+                "largest": largest[at],
+                "height": height,
+                "indent": indent,
+                # The merges nearest to the root make MAX_OPEN branches.
+                "is_open": len(heights) - at <= MAX_OPEN,
+            }
         )
         stack += [end, int(second), int(first)]
     return nodes

@@ -32,7 +32,7 @@ or flagged. A merge or a split moves images and does not change their status. `l
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +52,6 @@ JOINERS = dict.fromkeys((0x200C, 0x200D))
 """Zero-width characters that Persian and Hindi names need."""
 
 UNREADABLE = "a field is missing or has the wrong type"
-"""The error message for a line whose fields are not those of its action."""
 
 STATUSES = ("predicted", "confirmed", "rejected", "moved", "flagged")
 PREDICTED, CONFIRMED, REJECTED, MOVED, FLAGGED = range(len(STATUSES))
@@ -75,13 +74,7 @@ FIELDS = {
 }
 """The fields of each kind of action, in the order in which they are written."""
 
-KINDS = tuple(FIELDS)
-
 BATCHED = ("rename", "merge")
-"""The kinds of actions of a batch."""
-
-FindRows = Callable[[Any], Ints]
-"""Converts the images of a request or a line to rows."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -108,9 +101,7 @@ class Action:
     name: str = ""
     text: str = ""
     actions: tuple["Action", ...] = ()
-    """The actions of a batch."""
     of: int = 0
-    """The action that undo or redo refers to."""
     seq: int = 0
     """Its number in the log; 0 for an action that is not in a log yet."""
     by: str = ""
@@ -120,19 +111,13 @@ class Action:
 
     @property
     def rows(self) -> Ints:
-        """Rows of all images of the action."""
         return np.concatenate([np.zeros(0, np.int64), *(group.rows for group in self.groups)])
 
 
-def assign(category: int, rows: Ints) -> Action:
+def about_images(kind: str, category: int, rows: Ints, name: str = "") -> Action:
+    """Return an action about images and one category, such as assign and create."""
     group = Group(category=category, rows=rows)
-    return Action(kind="assign", category=category, groups=(group,))
-
-
-def create(category: int, name: str, rows: Ints) -> Action:
-    """Return the action that makes a new category of images, possibly of none."""
-    group = Group(category=category, rows=rows)
-    return Action(kind="create", category=category, name=name, groups=(group,))
+    return Action(kind=kind, category=category, name=name, groups=(group,))
 
 
 def checked_name(name: object) -> str:
@@ -217,12 +202,15 @@ def _encoded_fields(action: Action, encoded_paths: Sequence[str]) -> dict[str, s
 
 
 def parse_action(
-    kind: str, fields: Mapping[str, Any], find_rows: FindRows, kinds: Sequence[str] = KINDS
+    kind: str,
+    fields: Mapping[str, Any],
+    find_rows: Callable[[Any], Ints],
+    kinds: Collection[str] = FIELDS,
 ) -> Action:
     """Return the action of a log line or of a request with the same fields.
 
-    Raises UsageError for an unknown kind, name or image, and KeyError or TypeError if a field is
-    missing or has the wrong type.
+    `find_rows` converts its images to rows. Raises UsageError for an unknown kind, name or image,
+    and KeyError or TypeError if a field is missing or has the wrong type.
     """
     if kind not in kinds:
         raise UsageError(f"action: found {kind[:40]!r}, expected one of {', '.join(kinds)}")

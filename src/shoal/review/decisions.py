@@ -1,7 +1,6 @@
 """What a review tells the next discovery: labels, cannot-links, known categories, names and ids."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,36 +13,44 @@ COUNTED_BY = "the review"
 """The rule in estimate.json if K is the number of categories in a review."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Decisions:
-    """The decisions of a review; images by path, categories by id."""
+    """The decisions of a review, with the cannot-links of earlier ones; images by path, categories
+    by id."""
 
-    names: dict[int, str]
-    """The name of each category."""
-    known: tuple[int, ...]
-    """The categories that are known from now on, ascending: known before, named by a person, or
-    with an image that was confirmed or moved."""
-    became_known: tuple[int, ...]
-    """Those of them that were novel."""
-    labels: dict[str, int]
-    """The category of each image that was confirmed or moved.
+    def __init__(self, state: State) -> None:
+        present = state.categories
+        self.names = {number: record.name for number, record in present.items()}
+        self.called = state.current_by_name()
+        """The current category of each category name of the run: see `State.current_by_name`."""
+        given = state.given_labels()
+        self.given = _by_path(state, given)
+        """The current category of each given label, by image."""
+        self.labels = _labels(state, given)
+        """The category of each image that was confirmed or moved.
 
-    A split does not decide about single images: an image confirmed as its given label keeps that
-    label.
-    """
-    given: dict[str, int]
-    """The current category of each given label, by image."""
-    cannot_links: dict[str, frozenset[int]]
-    """The categories that an image was rejected from."""
-    categories: dict[str, int]
-    """The category of every image that has one."""
-    called: dict[str, int]
-    """The current category of each category name of the run: see `State.current_by_name`."""
-    ended: dict[int, int]
-    """The merged categories, and what they were merged into."""
-    next_id: int
-    taken: frozenset[str]
-    """Every name that a category has, or had in the run."""
+        A split does not decide about single images: an image confirmed as its given label keeps
+        that label.
+        """
+        decided = set(self.labels.values())
+        self.known = tuple(
+            number
+            for number, record in sorted(present.items())
+            if not record.is_novel or record.is_named or number in decided
+        )
+        """The categories that are known from now on, ascending: known before, named by a person, or
+        with an image that was confirmed or moved."""
+        self.became_known = tuple(number for number in self.known if present[number].is_novel)
+        self.cannot_links = _cannot_links(state)
+        """The categories that an image was rejected from."""
+        self.categories = _by_path(state, state.category)
+        """The category of every image that has one."""
+        self.ended = {
+            number: state.current(number) for number in state.records if number not in present
+        }
+        """The merged categories, and what they were merged into."""
+        self.next_id = state.next_id
+        self.taken = frozenset(self.called) | {record.name for record in state.records.values()}
+        """Every name that a category has, or had in the run."""
 
     def label(self, path: str, given: Mapping[str, int] | None = None) -> int:
         """Return the category that an image is labeled with after the review; -1 for none.
@@ -66,33 +73,6 @@ class Decisions:
         return frozenset(path for path, label in self.given.items() if self.label(path) != label)
 
 
-def decisions_of(state: State) -> Decisions:
-    """Return the decisions of a review, with the cannot-links of earlier ones."""
-    present = state.categories
-    called = state.current_by_name()
-    given = state.given_labels()
-    labels = _labels(state, given)
-    decided = set(labels.values())
-    known = tuple(
-        number
-        for number, record in sorted(present.items())
-        if not record.is_novel or record.is_named or number in decided
-    )
-    return Decisions(
-        names={number: record.name for number, record in present.items()},
-        known=known,
-        became_known=tuple(number for number in known if present[number].is_novel),
-        labels=labels,
-        given=_by_path(state, given),
-        cannot_links=_cannot_links(state),
-        categories=_by_path(state, state.category),
-        called=called,
-        ended={number: state.current(number) for number in state.records if number not in present},
-        next_id=state.next_id,
-        taken=frozenset(called) | {record.name for record in state.records.values()},
-    )
-
-
 def _by_path(state: State, categories: Ints) -> dict[str, int]:
     """Return the category of each image that has one."""
     rows = zip(state.paths, categories.tolist(), strict=True)
@@ -100,7 +80,6 @@ def _by_path(state: State, categories: Ints) -> dict[str, int]:
 
 
 def _labels(state: State, given: Ints) -> dict[str, int]:
-    """Return the category of each image that was confirmed or moved."""
     labels = {}
     for row in np.flatnonzero(np.isin(state.status, (CONFIRMED, MOVED))).tolist():
         category = int(state.category[row])

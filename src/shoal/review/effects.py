@@ -18,7 +18,6 @@ from shoal.review.state import Change, Record, State
 from shoal.runs import NO_CATEGORY
 
 STATUS_OF = {"confirm": CONFIRMED, "reject": REJECTED, "flag": FLAGGED}
-"""The status that each kind of decision sets."""
 
 
 def prepare(
@@ -42,7 +41,6 @@ def prepare(
 
 
 def _decide(state: State, action: Action) -> Change:
-    """Return the change of confirm, reject and flag."""
     for group in action.groups:
         if group.category != NO_CATEGORY or action.kind != "flag":
             state.existing(group.category)
@@ -56,14 +54,11 @@ def _decide(state: State, action: Action) -> Change:
 
 
 def _refuse(state: State, action: Action) -> Change:
-    """Return the change of refuse: rule out a category for images that are not in it."""
     name = state.existing(action.category).name
     if (state.category[action.rows] == action.category).any():
         raise UsageError(f"refuse: an image is in {name} now; reject it instead")
-    values = state.images[:, action.rows]
-    return Change(
-        rows=action.rows, values=values, rejected=_rejected(state, action, frozenset.union)
-    )
+    rejected = _rejected(state, action, frozenset.union)
+    return Change(rows=action.rows, values=state.images[:, action.rows], rejected=rejected)
 
 
 def _rejected(state: State, action: Action, changed: Callable[..., frozenset[int]]) -> Ints:
@@ -83,7 +78,6 @@ def _rejected(state: State, action: Action, changed: Callable[..., frozenset[int
 
 
 def _move(state: State, action: Action) -> Change:
-    """Return the change of assign and create."""
     records: dict[int, Record | None] = {}
     if action.kind == "create":
         records[action.category] = _new(state, action.category, action.name)
@@ -137,10 +131,11 @@ def _split(state: State, action: Action) -> Change:
 
 
 def _check_inside(state: State, action: Action, group: Group) -> None:
-    """Raise if an image is no longer in the category of its group."""
     if (state.category[group.rows] != group.category).any():
-        name = state.name(group.category)
-        raise UsageError(f"{action.kind}: an image is no longer in {name}; check it and try again")
+        raise UsageError(
+            f"{action.kind}: an image is no longer in {state.name(group.category)}; check it and "
+            "try again"
+        )
 
 
 def is_numbered_part(name: str, base: str) -> bool:
@@ -156,11 +151,10 @@ def _mark_distinct(state: State, action: Action) -> Change:
     names = " and ".join(state.existing(category).name for category in pair)
     if pair in state.distinct:
         raise UsageError(f"{names}: already marked as different")
-    return Change(distinct={pair: True})
+    return Change(distinct=frozenset({pair}))
 
 
 def _note(state: State, action: Action) -> Change:
-    """Return the change that sets the note on images or on a category."""
     rows = action.rows.tolist()
     if (action.category == NO_CATEGORY) != bool(rows):
         raise UsageError("note: expected either images or a category")
@@ -223,7 +217,6 @@ def _redo(state: State, action: Action) -> Change:
 
 
 def _check_unchanged(state: State, action: Action, change: Change) -> None:
-    """Raise if values have changed since the action that is undone or redone."""
     now = state.current_values(change)
     if (
         not np.array_equal(now.values, change.values)
@@ -251,11 +244,9 @@ EFFECTS: dict[str, Callable[[State, Action], Change]] = {
     "undo": _undo,
     "redo": _redo,
 }
-"""By kind of action, the function that returns its change."""
 
 
 def _check_names(state: State, change: Change, same: Callable[[str], str]) -> None:
-    """Raise if a change would give a category a name that is the same as another one."""
     before = {number: record.name for number, record in state.categories.items()}
     after = {
         number: record.name
@@ -275,7 +266,6 @@ def _check_names(state: State, change: Change, same: Callable[[str], str]) -> No
 
 
 def _check_base(state: State, change: Change, action: Action, base: int) -> None:
-    """Raise if the images or categories of an action were changed after `base`."""
     if base > state.seq:  # somebody replaced the log with an older copy
         raise UsageError(
             f"{action.kind}: the page has seen action {base}, but the last one is {state.seq}; "
@@ -289,9 +279,7 @@ def _check_base(state: State, change: Change, action: Action, base: int) -> None
             or not categories.isdisjoint(later.records)
             or not change.notes.keys().isdisjoint(later.notes)
             # a merge of categories that somebody has marked as distinct
-            or any(
-                change.records.keys() >= {*pair} for pair in state.distinct & later.distinct.keys()
-            )
+            or any(change.records.keys() >= {*pair} for pair in state.distinct & later.distinct)
         ):
             raise UsageError(
                 f"{action.kind}: {state.describe(seq)} changed this in the meantime; check it and "

@@ -31,16 +31,16 @@ def parts_of(state: State, category: int, n_parts: SupportsIndex) -> list[Ints]:
     run = state.run
     if run.has("tree.npy"):
         parts = cut(_merges(run, len(state)), rows, int(n_parts))
-        return labeled_first(state, category, parts)
-    if not run.has("embeddings.npy") or len(rows) > MAX_WITHOUT_TREE:
+    elif run.has("embeddings.npy") and len(rows) <= MAX_WITHOUT_TREE:
+        from scipy.cluster.hierarchy import ward
+
+        vectors = read_vectors(run.path / "embeddings.npy", len(state))
+        merges: Ints = ward(vectors[rows])[:, :2].astype(np.int64)
+        parts = [rows[part] for part in cut(merges, np.arange(len(rows)), int(n_parts))]
+    else:
         raise DataError(
             f"{run.path}: has no tree to split {len(rows):,} images by; choose images instead"
         )
-    from scipy.cluster.hierarchy import ward
-
-    vectors = read_vectors(run.path / "embeddings.npy", len(state))
-    merges: Ints = ward(vectors[rows])[:, :2].astype(np.int64)
-    parts = [rows[part] for part in cut(merges, np.arange(len(rows)), int(n_parts))]
     return labeled_first(state, category, parts)
 
 

@@ -30,8 +30,7 @@ from shoal.review.actions import (
     UNREADABLE,
     Action,
     Group,
-    assign,
-    create,
+    about_images,
     parse_action,
 )
 from shoal.review.effects import is_numbered_part, prepare
@@ -91,9 +90,8 @@ def replay_onto(state: State, file: Path, ids: Mapping[int, int] | None = None) 
     """Apply the actions of a log to another state; return what could not be applied."""
     start, *lines = [*Log(file).read_new()] or [{}]
     actions, problems = _actions_in_effect(lines, state)
-    replay = Replay(state, actions, ids)
     try:
-        replay.match_categories(start)
+        replay = Replay(state, actions, start, ids)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise DataError(
             f"{file}, line 1: categories: {UNREADABLE}; restore a copy of the file"
@@ -149,11 +147,12 @@ def _actions_in_effect(
 class Replay:
     """Applies the actions of an old log to the state of a run.
 
-    "Old" categories are those in the log; `actions` are those that are not undone.
+    "Old" categories are those in the log; `actions` are those that are not undone, and `start` is
+    its first line.
     """
 
     def __init__(
-        self, state: State, actions: Sequence[Action], ids: Mapping[int, int] | None
+        self, state: State, actions: Sequence[Action], start: Line, ids: Mapping[int, int] | None
     ) -> None:
         self.state = state
         self.has_ids = ids is not None
@@ -161,21 +160,18 @@ class Replay:
         """The id in this run of each old category that has a match."""
         self.named: dict[int, str] = {}
         """The final names of the old categories that people named or created."""
-        self.names = self.named
-        """The final name of each old category."""
         self.merged_into: dict[int, int] = {}
         self.placed: dict[int, tuple[int, int]] = {}
         """By row, the action that last confirmed, moved or rejected the image, and the old category
         that the image is in at the end."""
         self.action = Action(kind="start")
-        """The action being applied."""
         self.problems: list[str] = []
-        """What could not be applied of that action."""
+        """What could not be applied of `action`."""
         for action in actions:
             self._collect(action)
+        self._match_categories(start)
 
     def _collect(self, action: Action) -> None:
-        """Record the final names, merges and decisions."""
         if action.kind in ("rename", "create"):
             self.named[action.category] = action.name
         elif action.kind == "merge":
@@ -192,13 +188,14 @@ class Replay:
             elif action.kind in ("confirm", "assign", "create"):
                 self.placed |= dict.fromkeys(rows, (action.seq, group.category))
 
-    def match_categories(self, start: Line) -> None:
+    def _match_categories(self, start: Line) -> None:
         """Match the categories of the old run, listed in the first line of its log."""
         listed = start.get("categories") or []
         exemplars = {int(old["category"]): list(old["exemplars"]) for old in listed}
         found_names = {int(old["category"]): str(old["name"]) for old in listed}
         given_names = {old: self.named[old] for old in found_names if old in self.named}
         self.names = found_names | self.named
+        """The final name of each old category."""
         if self.has_ids:
             return
         known = {c.category: c.category_id for c in self.state.found.values() if not c.is_novel}
@@ -247,15 +244,12 @@ class Replay:
 
     def _commit(self, action: Action) -> None:
         """Apply an action to the state, with the author and time of the current old one."""
-        seq = self.state.seq + 1
-        action = replace(action, seq=seq, by=self.action.by, at=self.action.at)
+        action = replace(action, seq=self.state.seq + 1, by=self.action.by, at=self.action.at)
         self.state.commit(action, prepare(self.state, action))
 
     def _commit_group(self, kind: str, category: int, rows: Ints) -> None:
-        """Apply an action about images and a category, unless there are no images."""
         if len(rows):
-            group = Group(category=category, rows=rows)
-            self._commit(Action(kind=kind, category=category, groups=(group,)))
+            self._commit(about_images(kind, category, rows))
 
     def _final(self, old: int) -> int:
         """Return the old category that an old one was merged into, or itself if it was not."""
@@ -278,17 +272,18 @@ class Replay:
             number = self.state.find(self.names[final])
             if number is None:
                 number = self.state.next_id
-                self._commit(create(number, self.names[final], Change().rows))
+                self._commit(about_images("create", number, Change().rows, self.names[final]))
             self.ids[final] = number
         return self._match(old)
 
     def _is_inside(self, rows: Ints, target: int) -> Bools:
         """Return whether each image is in a category of this run; list it as a problem if not."""
-        is_inside: Bools = self.state.category[rows] == target
+        is_inside = self.state.category[rows] == target
         n_outside = int((~is_inside).sum())
         if n_outside and not self.has_ids:
-            name = self.state.name(target)
-            self.problems.append(f"{count(n_outside, 'image')} not in {name} in this run")
+            self.problems.append(
+                f"{count(n_outside, 'image')} not in {self.state.name(target)} in this run"
+            )
         return is_inside
 
     def _last_decided(self, action: Action) -> Ints:
@@ -309,11 +304,11 @@ class Replay:
         for old in np.unique(olds).tolist():
             target = self._match_or_create(old)
             placed = rows[olds == old]
-            if action.kind != "confirm":
-                self._commit(assign(target, placed))
-                continue
-            self._commit_group("assign", target, placed[self.state.category[placed] != target])
-            self._commit_group("confirm", target, placed)
+            if action.kind == "confirm":
+                self._commit_group("assign", target, placed[self.state.category[placed] != target])
+                self._commit_group("confirm", target, placed)
+            else:
+                self._commit_group("assign", target, placed)
 
     def _reject(self, action: Action) -> None:
         """Reject the images that are in the matching category of this run."""

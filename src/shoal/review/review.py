@@ -39,10 +39,9 @@ class Review:
         self.lock = threading.RLock()
         self.refresh()
 
-    def refresh(self) -> bool:
-        """Apply the lines that other processes have added; return whether there were any."""
+    def refresh(self) -> None:
+        """Apply the lines that other processes have added."""
         with self.lock:
-            n_before = self.state.seq
             for line in self.log.read_new():
                 if not self.log.n_lines:
                     if line["action"] != "start" or line.get("format") != FORMAT:
@@ -53,7 +52,6 @@ class Review:
                     apply_line(self.state, line)
                 except (UsageError, KeyError, TypeError) as error:
                     raise self.log.damaged(f"cannot be applied ({error})") from error
-            return self.state.seq > n_before
 
     def act(
         self,
@@ -84,9 +82,8 @@ class Review:
             if table_version(self.run) != self._table_version:
                 raise UsageError(f"{self.run.path}: the run was overwritten; open its review again")
             self.refresh()
-            seq = self.state.seq + 1
             action = make(self.state, *given)
-            action = replace(action, seq=seq, by=who, at=now(), window=window)
+            action = replace(action, seq=self.state.seq + 1, by=who, at=now(), window=window)
             change = prepare(self.state, action, base, is_new=True)
             line = line_of(action, self.state.encoded_paths)
             if self.log.n_lines:
@@ -110,7 +107,6 @@ def write_review(log: Log, state: State, by: str) -> None:
 
 
 def check_result(line: Line, state: State) -> None:
-    """Raise if the first line of a log describes another result than the run now holds."""
     if line.get("result") != state.checksum:
         folder = state.run.path
         raise OtherResult(
@@ -178,7 +174,6 @@ def checked_who(by: str | None) -> str:
 
 
 def now() -> str:
-    """Return the current time in UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 

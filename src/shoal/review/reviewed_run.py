@@ -8,7 +8,7 @@ confidence 0 and are not novel. All names, including given labels, follow rename
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from shoal.review.state import Record, State, by_category, typical_first
 from shoal.runs import (
     MIXED_FROM,
     NO_CATEGORY,
-    UNCERTAIN_BELOW,
     Assignment,
     Category,
     Run,
@@ -76,43 +75,31 @@ class ReviewedRun(Run):
 
     @cached_property
     def assignments(self) -> list[Assignment]:
-        """A row per image, in the order of the embeddings."""
         if self.review is None:
             return Run(self.path).assignments
         return reviewed_assignments(self.review.state)
 
     @cached_property
     def categories(self) -> list[Category]:
-        """A row per category, known ones first."""
         if self.review is None:
             return Run(self.path).categories
         return reviewed_categories(self.review.state)
 
-    def column(self, name: str) -> Any:
-        """Return (N,) one column of `assignments`, a list or an array."""
-        return column(self.assignments, name)
-
     @cached_property
     def category_ids(self) -> Ints:
         """(N,) the category of each image, -1 for none."""
-        return np.array(self.column("category_id"), dtype=np.int64)
+        return np.array(column(self.assignments, "category_id"), dtype=np.int64)
 
     @cached_property
     def is_labeled(self) -> Bools:
         """(N,) whether an image was given a label."""
-        return np.array([bool(label) for label in self.column("label_given")], dtype=bool)
-
-    @cached_property
-    def is_uncertain(self) -> Bools:
-        """(N,) whether an image has no category or a low confidence."""
-        confidence = np.array(self.column("confidence"), dtype=np.float64)
-        uncertain: Bools = (self.category_ids == NO_CATEGORY) | (confidence < UNCERTAIN_BELOW)
-        return uncertain
+        return np.array([bool(row.label_given) for row in self.assignments], dtype=bool)
 
     @cached_property
     def members(self) -> dict[int, Ints]:
         """The rows of each category, most typical first."""
-        ordered = typical_first(self.column("outlier_score"), self.column("confidence"))
+        outlier_score = column(self.assignments, "outlier_score")
+        ordered = typical_first(outlier_score, column(self.assignments, "confidence"))
         return by_category(self.category_ids, ordered)
 
     def vectors(self, name: str) -> Floats:
@@ -123,7 +110,6 @@ class ReviewedRun(Run):
 
 
 def reviewed_assignments(state: State) -> list[Assignment]:
-    """Return the images with their current categories and the person who decided."""
     names = current_names(state)
     columns = dict(state.columns)
     for key in ("label_given", "nearest_known", "second_category"):

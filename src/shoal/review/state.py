@@ -21,8 +21,8 @@ from shoal.runs import (
     Assignment,
     Run,
     check_columns,
-    damaged,
     read_columns,
+    reading,
 )
 from shoal.words import first_few
 
@@ -56,8 +56,8 @@ class Change:
     """New values by category; None removes the category."""
     rejected: Ints = field(default_factory=lambda: np.zeros((2, 0), np.int64))
     """(2, n) rows, and their new values of `State.rejected`."""
-    distinct: dict[Pair, bool] = field(default_factory=dict)
-    """Whether two categories are marked as distinct."""
+    distinct: frozenset[Pair] = frozenset()
+    """Pairs of categories to mark as distinct, or to unmark."""
     notes: dict[int, str] = field(default_factory=dict)
     """Notes on images, by row; empty for none."""
 
@@ -110,24 +110,30 @@ class State:
         self._numbers = {self.rejections[0]: 0}
         self.rejected: Ints = np.zeros(len(self.paths), np.int64)
         """(N,) the number of the categories that each image was rejected from; 0 for none."""
-        for row, ids in _cannot_links(run, self).items():
-            self.rejected[row] = self.number_of(ids)
         self.distinct: set[Pair] = set()
-        """Pairs of categories that are marked as distinct."""
         self.notes: dict[int, str] = {}
-        """Notes on images, by row."""
         self.next_id = max([NO_CATEGORY, *self.records]) + 1
         """An id that no category has ever had."""
         self.actions: list[Action] = []
         """All actions of the log; the one with seq i is actions[i - 1]."""
         self.changes: list[Change] = []
-        """What each of them changed."""
         self.undone: set[int] = set()
-        """The actions that are undone."""
         self.before: dict[int, Change] = {}
         """The values before each action, by its number; undo and redo have no entry."""
         self.after: dict[int, Change] = {}
         """The values that each of these actions set."""
+        self._reject_as_before()
+
+    def _reject_as_before(self) -> None:
+        """Reject images from the categories that they were rejected from in the review of an
+        earlier run, if these still exist."""
+        file = self.run.path / "changes.json"
+        if file.is_file():
+            with reading(file):
+                for path, ids in self.run.json("changes")["cannot_links"].items():
+                    if path in self.row_of:
+                        present = frozenset(map(int, ids)).intersection(self.records)
+                        self.rejected[self.row_of[path]] = self.number_of(present)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -233,8 +239,7 @@ class State:
         if record is None:
             raise UsageError(f"category {category}: does not exist")
         if record.merged_into is not None:
-            into = self.name(record.merged_into)
-            raise UsageError(f"{record.name}: was merged into {into}")
+            raise UsageError(f"{record.name}: was merged into {self.name(record.merged_into)}")
         return record
 
     def name(self, category: int) -> str:
@@ -257,16 +262,13 @@ class State:
         return self._numbers[rejections]
 
     def is_rejected(self, rows: Ints, category: int) -> Bools:
-        """Return whether each of some images was rejected from a category."""
         return np.array([category in ids for ids in self.rejections])[self.rejected[rows]]
 
     def is_second_rejected(self, row: int) -> bool:
-        """Return whether an image was rejected from its second category."""
         second = self.id_of.get(self.columns["second_category"][row])
         return second is not None and self.current(second) in self.currently_rejected(row)
 
     def currently_rejected(self, row: int) -> set[int]:
-        """Return the current categories that an image was rejected from."""
         rejected = self.rejections[self.rejected[row]]
         return {self.current(number) for number in rejected if number in self.records}
 
@@ -310,10 +312,7 @@ class State:
         self.images[:, change.rows] = change.values
         self.rejected[change.rejected[0]] = change.rejected[1]
         self.notes |= change.notes
-        for pair, is_distinct in change.distinct.items():
-            self.distinct.discard(pair)
-            if is_distinct:
-                self.distinct.add(pair)
+        self.distinct ^= change.distinct
         for category, record in change.records.items():
             if record is None:
                 del self.records[category]
@@ -322,13 +321,13 @@ class State:
                 self.next_id = max(self.next_id, category + 1)
 
     def current_values(self, change: Change) -> Change:
-        """Return the current values of what a change sets."""
+        """Return the change that restores what a change sets to the current values."""
         return Change(
             rows=change.rows,
             values=self.images[:, change.rows],
             records={category: self.records.get(category) for category in change.records},
             rejected=np.stack([change.rejected[0], self.rejected[change.rejected[0]]]),
-            distinct={pair: pair in self.distinct for pair in change.distinct},
+            distinct=change.distinct,
             notes={row: self.notes.get(row, "") for row in change.notes},
         )
 
@@ -336,20 +335,3 @@ class State:
         """Return a description of an action, e.g. 'merge by ann (action 3)'."""
         action = self.action(seq)
         return f"{action.kind} by {action.by} (action {seq})"
-
-
-def _cannot_links(run: Run, state: State) -> dict[int, frozenset[int]]:
-    """Return by row the categories that images were rejected from in the review of an earlier run,
-    if these still exist."""
-    if not run.has("changes.json"):
-        return {}
-    try:
-        rejected = {}
-        for path, ids in run.json("changes")["cannot_links"].items():
-            if path in state.row_of:
-                rejected[state.row_of[path]] = frozenset(map(int, ids)).intersection(state.records)
-        return rejected
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(
-            run.path / "changes.json", "cannot_links: expected lists of ids by image"
-        ) from error

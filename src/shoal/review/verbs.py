@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UnknownName, UsageError
-from shoal.review.actions import PREDICTED, Action, Group, assign, checked_name, create, folded
+from shoal.review.actions import PREDICTED, Action, Group, about_images, checked_name, folded
 from shoal.review.parts import labeled_first, parts_of, proposed_split
 from shoal.review.state import State, by_category
 from shoal.runs import NO_CATEGORY
@@ -22,7 +22,6 @@ Which = str | SupportsIndex
 
 
 def find(state: State, category: Which) -> int:
-    """Return the id of a category."""
     number = None
     if isinstance(category, str):
         number = state.find(category)
@@ -35,7 +34,6 @@ def find(state: State, category: Which) -> int:
 
 
 def grouped(state: State, rows: Ints) -> tuple[Group, ...]:
-    """Return images grouped by the category they are in."""
     parts = by_category(state.category, rows)
     return tuple(Group(category=category, rows=part) for category, part in parts.items())
 
@@ -74,12 +72,11 @@ def move(state: State, images: Iterable[str], to: Which) -> Action:
     if not len(rows):
         raise UsageError(f"move: expected images to move to {to}")
     if isinstance(to, str) and state.find(to) is None:
-        return create(state.next_id, checked_name(to), rows)
-    return assign(find(state, to), rows)
+        return about_images("create", state.next_id, rows, checked_name(to))
+    return about_images("assign", find(state, to), rows)
 
 
 def rename(state: State, category: Which, name: str) -> Action:
-    """Rename a category."""
     return Action(kind="rename", category=find(state, category), name=checked_name(name))
 
 

@@ -30,5 +30,4 @@ def whitened(vectors: Floats) -> Floats:
 
 def unit(rows: Floats) -> Floats:
     """Return rows divided by their norm; zero rows stay zero."""
-    directions: Floats = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    return directions
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)

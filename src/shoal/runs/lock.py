@@ -16,7 +16,6 @@ from shoal.errors import UsageError
 from shoal.files import make_folder, writing
 
 LOCK = "run.lock"
-"""The lock file of a run folder."""
 
 WAIT_S = 0.5
 """Seconds to wait for a lock; `check_not_locked` of another process takes it for a moment."""

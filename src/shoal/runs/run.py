@@ -137,7 +137,6 @@ RESULTS = ("frozen", "trained")
 RECORDED_PACKAGES = (
     *("shoal", "torch", "openvino", "numpy", "scipy", "scikit-learn", "pillow", "transformers"),
 )
-"""Packages whose versions are recorded in provenance.json."""
 
 
 class Run:
@@ -153,15 +152,14 @@ class Run:
     def open(cls, path: Path | str, *, checks_tables: bool = True) -> Self:
         """Open a finished run for reading; with `checks_tables` refuse inconsistent tables."""
         run = cls(Path(path))
-        if not run.has("comparison.json") and not run.is_finished:
-            check_not_locked(run.path)  # another process is still writing it
-        if not (run.path / "provenance.json").is_file():
-            raise DataError(
-                f"{run.path}: not a run folder (no provenance.json); give the folder of a run"
-            )
         if run.has("comparison.json"):
             raise DataError(f"{run.path}: is a comparison; give a run in its folder {COMPARED}")
         if not run.is_finished:
+            check_not_locked(run.path)  # another process is still writing it
+            if not run.has("provenance.json"):
+                raise DataError(
+                    f"{run.path}: not a run folder (no provenance.json); give the folder of a run"
+                )
             # Only runs on images can be resumed; embeddings are clustered again.
             option = "with --resume" if "fingerprint" in run.provenance else "again"
             raise DataError(f"{run.path}: the run was not finished; run the same command {option}")
@@ -177,7 +175,6 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run is finished."""
         return (self.path / "provenance.json").is_file() and bool(self.provenance.get("finished"))
 
     @property
@@ -348,11 +345,9 @@ class Run:
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether the run has files that only resuming needs."""
         return bool(self._matching((*CHECKPOINTS, TRIALS)))
 
     def drop_checkpoints(self) -> None:
-        """Remove files that only resuming needs."""
         for file in self._matching(CHECKPOINTS):
             file.unlink(missing_ok=True)
         self._drop_trials()
@@ -401,9 +396,14 @@ class Run:
 
     def start(self, settings: Any, *, seed: int, device: str, command: str, **more: Any) -> None:
         """Write config.yaml and provenance.json, which marks the folder as a run."""
-        provenance = {"command": command, "seed": seed, "device": device}
-        times = {"started": _now(), "finished": None}
-        self.write_json("provenance", {**provenance, **times, **more, **environment()})
+        provenance = {
+            "command": command,
+            "seed": seed,
+            "device": device,
+            "started": _now(),
+            "finished": None,
+        }
+        self.write_json("provenance", {**provenance, **more, **environment()})
         write_text(self.path / "config.yaml", dump_settings(settings))
 
     def note(self, **more: Any) -> None:

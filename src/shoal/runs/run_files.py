@@ -70,10 +70,7 @@ def _parsed(text: str, file: Path, line: int | None = None) -> Plain:
 def read_array(file: Path) -> NDArray[Any]:
     """Map an array into memory, read-only."""
     with reading(file):
-        array = np.load(file, mmap_mode="r", allow_pickle=False)
-        if not isinstance(array, np.ndarray):
-            raise ValueError("an archive of arrays")
-        return array
+        return np.lib.format.open_memmap(file, mode="r")
 
 
 def read_vectors(file: Path, n_rows: int) -> NDArray[Any]:

@@ -35,10 +35,6 @@ UNREADABLE = "unreadable"
 """The status of an unreadable image in a list given to `assign`; runs have none."""
 
 DECIMALS = 6
-"""Decimals of numbers in tables."""
-
-Columns = dict[str, Any]
-"""The columns of a table by name: lists of strings, or arrays."""
 
 BOOLEANS = {"true": True, "false": False}
 """Values of lower-cased cells; spreadsheets write TRUE."""
@@ -115,7 +111,6 @@ def has_boxes(rows: Iterable[Row]) -> bool:
 
 
 def to_csv(kind: type[Row], rows: Collection[Row]) -> str:
-    """Return rows as a CSV table with a header."""
     header, *cells = _cells(kind, rows)
     return csv_text(header, cells)
 
@@ -131,10 +126,8 @@ def write_csv(kind: type[Row], rows: Collection[Row], file: Path) -> None:
 def _cells(kind: type[Row], rows: Collection[Row]) -> Iterator[list[str]]:
     """Yield the header of a table, then its rows; boxes have four more columns."""
     names = [field.name for field in dataclasses.fields(kind)]
-    box_names: list[str] = []
-    if has_boxes(rows):
-        box_names += BOX_COLUMNS
-    yield names + box_names
+    box_names: Sequence[str] = BOX_COLUMNS if has_boxes(rows) else ()
+    yield names + list(box_names)
     for row in rows:
         cells = [_cell(getattr(row, name)) for name in names]
         box = getattr(row, "box", None)
@@ -160,19 +153,19 @@ def read_rows(kind: type[Row], file: Path) -> list[Row]:
     return to_rows(kind, read_columns(kind, file))
 
 
-def to_rows(kind: type[Row], columns: Columns) -> list[Row]:
+def to_rows(kind: type[Row], columns: dict[str, Any]) -> list[Row]:
     values = [each.tolist() if isinstance(each, np.ndarray) else each for each in columns.values()]
     return [kind(**dict(zip(columns, row, strict=True))) for row in zip(*values, strict=True)]
 
 
-def read_columns(kind: type[Row], file: Path, names: Sequence[str] | None = None) -> Columns:
-    """Read all or some columns of a CSV table."""
+def read_columns(kind: type[Row], file: Path, names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Read all or some columns of a CSV table by name: lists of strings, or arrays."""
     hints = get_type_hints(kind)
     lines = _lines(file)
     _, header = next(lines, (1, []))
     if missing := set(hints) - set(header):
         raise damaged(file, f"no column {', '.join(sorted(missing))}", 1)
-    columns: Columns = {name: [] for name in names or hints}
+    columns: dict[str, Any] = {name: [] for name in names or hints}
     wanted = [
         (header.index(name), PARSERS.get(hints[name], _texts), values)
         for name, values in columns.items()

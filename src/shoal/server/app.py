@@ -47,9 +47,6 @@ MAX_TARGETS = 12
 MAX_ROWS = 256
 """Maximum number of images per request."""
 
-Query = Callable[[QueryParams], object]
-"""Answers a data request from the page: maps the parameters of its URL to JSON."""
-
 MAX_WINDOW = 40
 """Maximum number of characters in the random id of an open page."""
 
@@ -62,7 +59,7 @@ def make_app(handlers: "PageHandlers") -> ASGIApp:
     """Return the application, behind its guard."""
     mimetypes.add_type("text/javascript", ".js")  # programs on Windows may have changed it
 
-    def answer(query: Query) -> Callable[[Request], Response]:
+    def answer(query: Callable[[QueryParams], object]) -> Callable[[Request], Response]:
         return lambda request: _json(query(request.query_params))
 
     routes = [
@@ -94,7 +91,8 @@ class PageHandlers:
         self.version = secrets.token_hex(8)
         threading.Thread(target=self._prepare, daemon=True).start()
 
-    def queries(self) -> dict[str, Query]:
+    def queries(self) -> dict[str, Callable[[QueryParams], object]]:
+        """Return what answers each data request: from the parameters of its URL to JSON."""
         search = self.search
         return {
             "run": self.about,

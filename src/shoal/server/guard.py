@@ -21,11 +21,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 MAX_BODY = 16 << 20
 """Maximum bytes of a request, which has at most a bit for each image, in each part of a split."""
 
-OPEN_ADDRESS = (
-    "Open the address that `shoal review` printed, which contains the token. Then reload any page "
-    "that was open before."
-)
-
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -39,8 +34,6 @@ HEADERS = {
 }
 """Headers of every response, unless it has others of the same name."""
 
-HTTP_PORT = 80
-
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
@@ -51,7 +44,6 @@ class Access:
     """
 
     host: str
-    """The address to listen on."""
     port: int
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(24))
@@ -60,9 +52,8 @@ class Access:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach the server."""
-        if self.host == "localhost":
-            return True
-        return _is_address(self.host) and ipaddress.ip_address(self.host).is_loopback
+        is_name = self.host == "localhost"
+        return is_name or (_is_address(self.host) and ipaddress.ip_address(self.host).is_loopback)
 
     @property
     def asks_who(self) -> bool:
@@ -104,9 +95,6 @@ def guarded(app: ASGIApp, access: Access) -> ASGIApp:
     """Return an application that refuses requests and adds security headers to every response."""
 
     async def handle(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
@@ -136,7 +124,10 @@ def _response(request: Request, access: Access) -> Response | None:
     if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_page:
         return _forbidden("Requests from other sites are refused.")
     if not _is_equal(request.cookies.get(_cookie_name(request), ""), access.token):
-        return _forbidden(OPEN_ADDRESS)
+        return _forbidden(
+            "Open the address that `shoal review` printed, which contains the token. Then reload "
+            "any page that was open before."
+        )
     if request.method in ("GET", "HEAD"):
         return None
     if headers.get("origin") != f"http://{headers['host']}":
@@ -176,7 +167,7 @@ def _set_cookie(request: Request, token: str) -> Response:
 def _name_and_port(host: str) -> tuple[str, int]:
     """Return name and port of a Host header; ValueError for an invalid one."""
     parts = urlsplit(f"//{host}")
-    return parts.hostname or "", parts.port or HTTP_PORT
+    return parts.hostname or "", parts.port or 80
 
 
 def _cookie_name(request: Request) -> str:

@@ -10,12 +10,12 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.boxes import split_name
+from shoal.report.suggestions import expected_labels
 from shoal.review.actions import STATUSES, Action
 from shoal.review.parts import proposed_split
 from shoal.review.review import Review
 from shoal.review.reviewed_run import current_names
 from shoal.review.state import Record, State
-from shoal.review.suspicious_labels import expected_labels
 from shoal.runs import NO_CATEGORY
 from shoal.words import count, first_few, shown
 
@@ -100,7 +100,6 @@ def changes(review: Review, since: int, by: str) -> dict[str, object]:
     person `by` can undo and redo."""
     with review.lock:
         state = review.state
-        since = max(0, since)
         last_actions = {"undo": state.last_done(by), "redo": state.last_undone(by)}
         later = state.changes[since:]
         is_changed = np.zeros(len(state), bool)

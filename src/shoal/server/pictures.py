@@ -27,12 +27,6 @@ SHARP_SIDES = (224, 640)
 
 QUALITY = 88
 
-MOVED = "if they were moved, give their folder: `shoal review --images FOLDER`"
-NO_FILES = (
-    "the run was not made from image files; give the folder of the images: `shoal review --images "
-    "FOLDER`"
-)
-
 
 class Originals:
     """The image files of a run, in their collection or in the folder `images`."""
@@ -60,8 +54,14 @@ class Originals:
         if self.find is not None or (self.root is not None and self.root.is_dir()):
             return ""
         if self.root is None:
-            return NO_FILES
-        return f"there is no folder {shown(str(self.root))}; {MOVED}"
+            return (
+                "the run was not made from image files; give the folder of the images: "
+                "`shoal review --images FOLDER`"
+            )
+        return (
+            f"there is no folder {shown(str(self.root))}; if they were moved, give their folder: "
+            "`shoal review --images FOLDER`"
+        )
 
     def file(self, row: int) -> Path:
         """Return the file of a row; refuse one outside the folder of the collection."""

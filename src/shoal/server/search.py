@@ -22,13 +22,13 @@ from shoal.report.map import (
     stratified,
     tsne,
 )
-from shoal.report.suggestions import ONE_GROUP, close_pairs, may_be_part
+from shoal.report.suggestions import ONE_GROUP, close_pairs, may_be_part, sampled
 from shoal.review.actions import CONFIRMED, MOVED, PREDICTED, REJECTED
 from shoal.review.parts import parts_of
 from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.review.state import by_category
-from shoal.review.whitening import unit, whitened
+from shoal.review.whitening import BLOCK_ROWS, unit, whitened
 from shoal.runs import NO_CATEGORY, read_vectors
 from shoal.words import shown
 
@@ -53,7 +53,6 @@ MAX_MERGES = 50
 NEAR_DUPLICATE = 0.9
 """Least cosine similarity of near-duplicates in frozen embeddings."""
 
-BLOCK_ROWS = 1 << 16
 COMPARED_ROWS = 1 << 10
 """Images that are compared with their whole category at a time."""
 
@@ -64,9 +63,6 @@ MIN_DECIDED = 3
 """With at least this many labeled, confirmed or moved images, candidates for a category are ranked
 by the mean of these; with fewer, by the mean of all its images."""
 
-
-Layout = dict[str, object]
-"""The name of a layout of the map, tsne or pca, the rows of its images, and their x and y."""
 
 MAX_COORDINATE = 65535
 """The largest x and y of the map."""
@@ -195,7 +191,7 @@ class Search:
             distinct = set(state.distinct)
         names = state.columns["second_category"]
         second = np.array([named.get(name, NO_CATEGORY) for name in names])
-        members = {number: _sample(rows, MAX_COMPARED) for number, rows in _members(ids).items()}
+        members = {number: sampled(rows, MAX_COMPARED) for number, rows in _members(ids).items()}
         novel = {
             number
             for number, record in records.items()
@@ -222,8 +218,7 @@ class Search:
         """
         with self.review.lock:
             members = _members(self.review.state.category)
-        leaves = [*members]
-        names = [str(number) for number in leaves]
+        names = [str(number) for number in members]
         run = self.review.run
         vectors = read_vectors(run.path / f"{run.clustered}.npy", len(self.review.state))
         tree = CategoryTree.of_members(names, [*members.values()], vectors)
@@ -231,7 +226,7 @@ class Search:
             [int(first), int(second), round(height, 4)]
             for first, second, height, _ in tree.linkage.tolist()
         ]
-        return {"categories": leaves, "merges": merges}
+        return {"categories": [*members], "merges": merges}
 
     def targets(self, rows: list[int]) -> list[int]:
         """Return the categories nearest to some images, by the angle between means, nearest first.
@@ -245,11 +240,10 @@ class Search:
         if len(homes) == 1:
             members.pop(int(homes[0]), None)
         groups = [np.array(rows), *members.values()]
-        means = [self._unit(_sample(some, MAX_AVERAGED)).mean(axis=0) for some in groups]
+        means = [self._unit(sampled(some, MAX_AVERAGED)).mean(axis=0) for some in groups]
         directions = unit(np.array(means))
         order = np.argsort(-(directions[1:] @ directions[0]), kind="stable")
-        categories = [*members]
-        return [categories[at] for at in order]
+        return np.array([*members])[order].tolist()
 
     def parts(self, category: int, n_parts: int) -> dict[str, list[list[int]]]:
         """Return the images of a category, split into parts by its tree; within a part, the most
@@ -272,7 +266,7 @@ class Search:
             if wanted in shown(path).casefold() or wanted in notes.get(row, "").casefold()
         ]
 
-    def layout(self, name: str) -> Layout:
+    def layout(self, name: str) -> dict[str, object]:
         """Return a layout of the map: 'pca' or 'tsne'; for any other name, t-SNE if it is computed
         or stored, otherwise PCA.
 
@@ -297,19 +291,19 @@ class Search:
         return cached_layouts(ReviewedRun(self.review.run.path))
 
     @cached_property
-    def _pca(self) -> Layout:
+    def _pca(self) -> dict[str, object]:
         points = principal_components(self.vectors[self._mapped], 2)
         return _scaled(self._mapped, points, "pca")
 
     @cached_property
-    def _tsne(self) -> Layout:
+    def _tsne(self) -> dict[str, object]:
         if self._stored:
             return _scaled(self._stored[-1].rows, self._stored[-1].points, "tsne")
         points = tsne(principal_components(self.vectors[self._mapped], TSNE_DIMENSIONS))
         return _scaled(self._mapped, points, "tsne")
 
 
-def _scaled(rows: Ints, points: Floats, layout: str) -> Layout:
+def _scaled(rows: Ints, points: Floats, layout: str) -> dict[str, object]:
     low = points.min(axis=0)
     high = points.max(axis=0)
     x, y = np.rint((points - low) / np.maximum(high - low, 1e-12) * MAX_COORDINATE).T
@@ -331,7 +325,3 @@ def _highest(values: Floats, rows: Ints, max_rows: int) -> Ints:
     if len(rows) > max_rows:  # few are sorted faster than all
         rows = rows[values[rows] >= np.partition(values[rows], -max_rows)[-max_rows]]
     return rows[np.argsort(-values[rows], kind="stable")[:max_rows]]
-
-
-def _sample(rows: Ints, max_rows: int) -> Ints:
-    return rows if len(rows) <= max_rows else rows[:: -(-len(rows) // max_rows)]

@@ -14,33 +14,25 @@ from shoal.server.guard import Access
 from shoal.server.pictures import Originals
 
 PORT = 8765
-"""The default port."""
 
 
 def bind(host: str, port: int | None) -> socket.socket:
-    """Return a listening socket; without a port the default one, or any if that is taken.
-
-    The socket is explicitly TCP: only then asyncio sets TCP_NODELAY, without which small responses
-    take 40 ms.
-    """
+    """Return a listening socket; without a port the default one, or any if that is taken."""
     if not host:  # e.g. an unset variable: the system would listen on every address
         raise UsageError("--host: found no address; 0.0.0.0 listens on every address")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    ports = [PORT, 0] if port is None else [port]
-    while True:
-        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        wanted = ports.pop(0)
-        try:
-            listener.bind((host, wanted))
-            listener.listen()
-            return listener
-        except (OSError, OverflowError) as error:
-            listener.close()
-            if not ports:
-                raise UsageError(
-                    f"{host}:{wanted}: cannot listen there ({error}); give another --port or --host"
-                ) from error
+    wanted = PORT if port is None else port
+    is_dual = ":" in host and socket.has_dualstack_ipv6()
+    try:
+        created = socket.create_server((host, wanted), family=family, dualstack_ipv6=is_dual)
+    except OSError as error:
+        if port is None:
+            return bind(host, 0)
+        raise UsageError(
+            f"{host}:{wanted}: cannot listen there ({error}); give another --port or --host"
+        ) from error
+    # Explicitly TCP: only then asyncio sets TCP_NODELAY, without which small responses take 40 ms.
+    return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, created.detach())
 
 
 @contextlib.contextmanager
@@ -60,9 +52,8 @@ def serve(review: Review, access: Access, listening: socket.socket, originals: O
     """Serve a review until Ctrl-C; the page shows `originals` enlarged."""
     import uvicorn
 
-    handlers = PageHandlers(review, access, originals)
     config = uvicorn.Config(
-        make_app(handlers),
+        make_app(PageHandlers(review, access, originals)),
         http="h11",  # limits headers to 64 KiB, which httptools does not
         timeout_graceful_shutdown=1,
         log_level=logging.ERROR,

@@ -216,7 +216,7 @@ def test_invalid_refinements_are_refused_with_a_remedy(
     ):
         shoal.refine(reviewed, **OPTIONS)
     Run(reviewed.path).write_json("changes", {"cannot_links": [1]})
-    with pytest.raises(DataError, match="cannot_links: expected lists of ids by image"):
+    with pytest.raises(DataError, match=r"changes\.json: damaged or edited"):
         shoal.refine(reviewed, **OPTIONS)
     Run(reviewed.path).note(finished=None)
     with pytest.raises(DataError, match="was not finished"):

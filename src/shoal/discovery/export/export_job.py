@@ -16,7 +16,7 @@ from shoal.boxes import split_file
 from shoal.data.pixels.decoding import MAX_PIXELS, Unreadable, decode_whole
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.files import make_folder, writing
-from shoal.review.decisions import decisions_of
+from shoal.review.decisions import Decisions
 from shoal.review.reviewed_run import ReviewedRun, current_names
 from shoal.runs import NO_CATEGORY, Assignment, Category
 
@@ -173,7 +173,7 @@ def find_overruled(run: ReviewedRun) -> frozenset[str]:
     """
     if run.review is None:
         return frozenset()
-    decisions = decisions_of(run.review.state)
+    decisions = Decisions(run.review.state)
     by_run = {NO_CATEGORY, *decisions.called.values()}
     split_off = {
         path

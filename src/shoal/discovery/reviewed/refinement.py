@@ -23,7 +23,7 @@ from shoal.discovery.reporter import Reporter
 from shoal.discovery.reviewed.previous_categories import count_reviewed
 from shoal.errors import DataError, UsageError
 from shoal.files import AnyPath
-from shoal.review.decisions import Decisions, decisions_of
+from shoal.review.decisions import Decisions
 from shoal.review.log import FILE
 from shoal.review.replay import replay_onto, replay_review
 from shoal.review.review import Review, checked_who
@@ -59,7 +59,7 @@ class Refinement:
                 f"{run.path}: found no review ({FILE}); review it with `shoal review {run.path}`"
             )
         review = Review(run)
-        return cls(run=run, decisions=decisions_of(review.state), note=review.log.note)
+        return cls(run=run, decisions=Decisions(review.state), note=review.log.note)
 
     @property
     def next_folder(self) -> Path:
