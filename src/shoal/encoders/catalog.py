@@ -35,13 +35,11 @@ class EncoderInfo:
     """The package, or the hub id."""
     input_format: InputFormat = IMAGENET
     size_mb: int
-    """Approximate size of the weights file."""
     pretrained_on: str
     """Images and labels of the pretraining."""
 
     @property
     def source(self) -> str:
-        """Where its weights come from, for tables."""
         return f"{self.origin} {self.location}"
 
 

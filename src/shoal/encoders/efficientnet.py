@@ -50,7 +50,6 @@ class MobileBlock(nn.Module):
         self.has_skip = bool(block.id_skip and same_size)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Turn a feature map (B, C, H, W) into another."""
         # Cached tokens have channels first, which would make the sum below slow.
         features = features.contiguous(memory_format=torch.channels_last)
         out = self.layers(features)

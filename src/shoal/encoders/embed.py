@@ -112,7 +112,6 @@ def center_images(pixels: Tensor, encoder: Encoder) -> Tensor:
 
 
 def crop_size(side: int) -> int:
-    """Return the side of the crop of images of `side` pixels."""
     return max(1, round(side * CROP_RATIO))
 
 

@@ -67,7 +67,6 @@ def import_transformers() -> ModuleType:
 
 
 def is_cached(hub_id: str) -> bool:
-    """Return whether the weights of a model are in the local cache of the hub."""
     from huggingface_hub import try_to_load_from_cache
 
     return any(isinstance(try_to_load_from_cache(hub_id, name), str) for name in WEIGHT_FILES)

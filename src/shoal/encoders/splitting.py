@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
 Arguments = dict[str, Tensor | tuple[Tensor, Tensor] | bool | None]
-"""Keyword arguments of a module."""
 
 INPUTS: Arguments = {"interpolate_pos_encoding": True}
 """Arguments of a model other than the images, if it takes them."""
@@ -142,7 +141,6 @@ class FirstToken(nn.Module):
     """The first token."""
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Turn tokens (B, T, C) into (B, C)."""
         return tokens[:, 0]
 
 

@@ -75,14 +75,12 @@ class ClassifierModel(Model):
         return {"features": features, "cosines": self.classifier(features)}
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
-        """Before the first epoch, initialize the classifier from images if the settings say so."""
         if self.settings.classifier_init == "images" and epoch.number == 0:
             rows = epoch.embed()
             self.classifier.start_at_images(rows, epoch.labels, self.shape.n_known, epoch.generator)
         return {}
 
     def predict(self, embeddings: Tensor) -> Tensor:
-        """Return the cluster (N,) with the largest cosine."""
         return self.classifier(embeddings).argmax(dim=1)  # of (N, K)
 
 

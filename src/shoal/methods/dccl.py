@@ -153,7 +153,6 @@ class Dccl(Gcd):
         )
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
-        """Find the concepts of the training images, and their centers."""
         points = epoch.embed()
         labels = epoch.labels.cpu().numpy()
         if epoch.number == 0:

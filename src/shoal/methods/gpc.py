@@ -243,8 +243,6 @@ class Gpc(Gcd):
         self.register_buffer("n_clusters", torch.tensor(n_clusters))
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
-        """Cluster the training images, estimate the number of clusters unless it is given, and
-        compute the prototypes."""
         if epoch.number < self.settings.prototype_warmup:
             return {"n_prototypes": float(self.n_clusters)}
         points = epoch.embed()

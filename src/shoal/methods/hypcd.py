@@ -106,7 +106,6 @@ class HypCd(SimGcd):
         return torch.cat([clip_rows(features, clip), missing], dim=1)
 
     def predict(self, embeddings: Tensor) -> Tensor:
-        """Return the cluster (N,) with the largest output."""
         return self.classifier(self.settings.clip * embeddings[:, :-1]).argmax(dim=1)  # of (N, K)
 
 

@@ -82,7 +82,6 @@ class LegoGcd(SimGcd):
 
     @torch.no_grad()
     def after_step(self, batch: Batch) -> None:
-        """Move the class frequencies toward the mean prediction of the batch."""
         mean = batch.gather(batch.outputs["scores"].detach()).softmax(dim=1).mean(dim=0)
         self.frequencies.lerp_(mean, 1 - self.settings.frequency_momentum)
 

@@ -41,14 +41,12 @@ class Representation(Trained):
     embed: Callable[[ImageRows], Tensor]
     """Embeds other images."""
     model: Model | None = None
-    """The trained model; None if nothing was trained."""
     frozen: Callable[[], Tensor] | None = None
     """Returns unit embeddings (N, C) of the same images by the frozen encoder; None if
     `embeddings` are these."""
     n_clusters: int | None = None
     """K as the validation images estimate it, if there are any."""
     rule: str | None = None
-    """The rule that estimated that K."""
     n_shifts: int | None = None
     """Number of shifts, if labels cannot choose it: on embeddings trained with all of them."""
     linkage_method: LinkageMethod | None = None
@@ -205,12 +203,10 @@ class MethodSettings:
     estimates K for every method."""
 
     def with_seed(self, seed: int) -> Self:
-        """Return these settings with another seed; unchanged if nothing is trained."""
         return self
 
 
 S = TypeVar("S", bound=MethodSettings)
-"""The settings of a method."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,12 +228,10 @@ class Method:
     settings: type[MethodSettings]
     """The class of its settings; a subclass of `TrainedSettings` if there is a model."""
     title: str
-    """The name used in papers."""
     cluster: Callable[..., Discovery]
     """Function that clusters embeddings, learned by this or another method, a `Representation`,
     given labels (N,), settings and K (None: estimate it)."""
     model: type[Model] | None = None
-    """The class of its model; None if nothing is trained."""
     shifts: bool = False
     """Whether its clustering shifts embeddings, so that K is also estimated on shifted ones."""
     needs_n_clusters: bool = False

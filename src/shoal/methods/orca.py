@@ -51,7 +51,6 @@ class Orca(ClassifierModel):
     entropy regularization."""
 
     margin: Tensor
-    """Of the current epoch."""
 
     @torch.no_grad()
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
@@ -65,7 +64,6 @@ class Orca(ClassifierModel):
         return {"uncertainty": float(uncertainty)}
 
     def loss(self, batch: Batch) -> Tensors:
-        """Return the loss and its terms, over both views of each image."""
         settings = self.settings
         logits = settings.scale * batch.gather(batch.outputs["cosines"])  # (2B, K)
         probabilities = logits.softmax(dim=1)

@@ -240,11 +240,9 @@ class PromptCal(Model):
         return outputs
 
     def represent(self, inputs: Tensor) -> Tensor:
-        """Return the features, which images are clustered by."""
         return self.prompts(inputs, self.encoder.trunk, self.encoder.tail)["features"]
 
     def lr_at(self, epoch: int, settings: TrainSettings) -> float:
-        """Return the learning rate of an epoch; that of the second stage may restart."""
         n_first = self.settings.n_first
         if not self.settings.restarts_lr:
             return settings.lr_at(epoch)

@@ -67,7 +67,6 @@ def get_method(name: str) -> Method:
 
 
 def recipe_names(method: str = DEFAULT_METHOD) -> list[str]:
-    """Return the names of the recipes of a method that come with Shoal."""
     get_method(method)
     files = _file_names(method)
     benchmarks = [name for name, kind in BENCHMARK_KINDS.items() if files & {name, kind}]

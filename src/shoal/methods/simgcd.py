@@ -96,7 +96,6 @@ class SimGcd(ClassifierModel):
         }
 
     def contrastive_losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return InfoNCE and the supervised contrastive loss of the projections."""
         views = batch.gather(batch.outputs["projections"])  # (2B, D)
         losses = gcd_losses(views, batch.labels, self.settings.loss)
         return losses["loss_contrastive"], losses["loss_supervised"]

@@ -112,7 +112,6 @@ class TrunkOutputs:
 
 
 def trunk_key(settings: TrainedSettings) -> TrunkKey:
-    """Return what tokens depend on besides the images."""
     return settings.encoder, settings.n_tail_blocks, settings.input_size
 
 

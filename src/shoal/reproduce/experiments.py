@@ -17,7 +17,6 @@ Setup = Literal["transductive", "inductive", "unsupervised"]
 never trained on. 'unsupervised': the training part, without any labels."""
 
 KSource = Literal["given", "estimated"]
-"""Whether K is given or estimated."""
 
 Measure = Literal["accuracy", "all", "n_clusters", "recall"]
 """The numbers of a table: All / Known / Novel accuracy, All alone, K and its error, or Recall@8."""

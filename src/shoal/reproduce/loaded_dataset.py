@@ -41,7 +41,6 @@ class BenchmarkImages:
     n_classes: int
     """The true K, for cells in which it is given."""
     benchmark: Benchmark
-    """The part as it was read."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,6 @@ class LoadedDataset:
 
     @cached_property
     def trunk_outputs(self) -> TrunkOutputs:
-        """The outputs of the frozen trunk for the training part."""
         return TrunkOutputs(pixels=self.train.pixels, device=self.device)
 
     @cached_property

@@ -26,7 +26,6 @@ PROTOCOLS = {
     "reference": "losses, head, bank and views of the released code; snapshot and K are chosen by "
     "HIDDEN labels, which no user has: not comparable with the protocol 'paper'",
 }
-"""Protocols by name, with a description for the notes under a table."""
 
 VALIDATION_SHARE = 0.2
 INDUCTIVE_SHARE = 0.1
@@ -56,7 +55,6 @@ class ReproduceOptions:
     """Settings for every row, by dotted name; with a method's name in front, as in
     'cms.loss.temperature', for that method alone. The changes of a row are applied after them."""
     protocol: str = "paper"
-    """A name in `PROTOCOLS`."""
     methods: tuple[str, ...] = ()
     """Run only the rows of these methods; empty: all of them."""
 
@@ -81,7 +79,6 @@ class Cell:
     settings: MethodSettings
     clustering: str
     clustering_settings: MethodSettings
-    """Settings of the method that clusters."""
     n_clusters: KSource
     setup: Setup
     selection: KSource
@@ -106,7 +103,6 @@ class Cell:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts of the dataset that the cell reads."""
         if self.setup == "inductive" or self.sees_hidden_labels:
             return ("train", "test")
         return ("train",)
@@ -149,7 +145,6 @@ class Plan:
 
     @property
     def cells(self) -> list[Cell]:
-        """All cells, dataset by dataset."""
         return [cell for cells in self.grid.values() for cell in cells]
 
     @property

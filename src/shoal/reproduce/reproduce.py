@@ -24,9 +24,7 @@ class Reproduction:
     failures: dict[str, str]
     """Error messages of its failed cells, by key."""
     text: str
-    """The table as Markdown."""
     records: list[Record]
-    """A dictionary per number."""
     files: list[Path]
 
 
@@ -66,7 +64,6 @@ def reproduce(
 
 
 def _write(runner: Runner, plan: Plan, results: Mapping[str, Result]) -> Reproduction:
-    """Write the files of a table from the results of cells by key."""
     keys = {cell.key for cell in plan.cells}
     failures = {key: str(error) for key, error in runner.failed.items() if key in keys}
     text, records = build_table(plan, results, failures)

@@ -65,7 +65,6 @@ class Runner:
         return self.out / "cells" / f"{cell.key}.json"
 
     def _read(self, cells: Iterable[Cell]) -> dict[str, Result]:
-        """Return the results of those cells that are finished, by key."""
         finished = [cell for cell in cells if self._file(cell).exists()]
         return {cell.key: read_result(self._file(cell)) for cell in finished}
 
@@ -125,7 +124,6 @@ class Runner:
         return loaded
 
     def _learn(self, cell: Cell, loaded: LoadedDataset) -> tuple[Task, Representation]:
-        """Train or embed; return the task and the representation."""
         folder = self.out / "trainings" / f"{cell.dataset}_{cell.method}_{cell.training_key}"
         task = loaded.task(cell, with_pool=not is_finished(folder))
         self.log(f"{cell.dataset}, {cell.method}: learning embeddings")
@@ -140,7 +138,6 @@ class Runner:
     def _finish(
         self, cell: Cell, learned: Representation, task: Task, loaded: LoadedDataset
     ) -> None:
-        """Cluster, score and write the result."""
         start = time.monotonic()
         if cell.n_clusters == "estimated" and cell.selection == "given":
             learned = estimate_k(learned, task, cell.settings.inference.rule)

@@ -38,7 +38,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "all": ("All",),
     "n_clusters": ("K", "Err %"),
 }
-"""The columns of a table by what it measures."""
 
 
 Result = Plain
@@ -104,7 +103,6 @@ def read_result(file: Path) -> Result:
 
 
 def numbers(measure: str, result: Result) -> list[float]:
-    """Return the numbers of a cell in the columns of a table."""
     if measure == "n_clusters":
         return [result["n_clusters"], result["n_clusters_error"]]
     scores = result["recall"] if measure == "recall" else result["accuracy"]

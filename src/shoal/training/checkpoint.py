@@ -60,7 +60,6 @@ def write_checkpoint(file: Path, tensors: Mapping[str, Tensor], about: Plain) ->
 
 
 def read_checkpoint(file: Path) -> tuple[Tensors, Plain]:
-    """Read the tensors of a checkpoint, to the CPU, and its JSON."""
     with reading(file):
         try:
             with safe_open(file, framework="pt") as opened:
@@ -243,7 +242,6 @@ class Checkpointer:
                 old.unlink()
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Load the weights of a snapshot into the networks."""
         load_weights(self.model, snapshot.tensors, "the best snapshot")
 
     def _best_file(self, epoch: int) -> Path:

@@ -29,9 +29,7 @@ class Task:
     validation_set: ValidationSet | None = None
     """Other images that choose the snapshot and K instead of the validation rows."""
     n_clusters: int | None = None
-    """K if it is given; None: estimated."""
     tokens: TokenCache | None = None
-    """The trunk's tokens of these images, if they are cached."""
     pool: ViewPool | None = None
     """The pool of views, if it is cached and the settings ask for one."""
 

@@ -106,7 +106,6 @@ class TokenCollector:
         self.tokens: Tensor | None = None
 
     def __call__(self, rows: slice, tokens: Tensor) -> None:
-        """Store the tokens of some rows."""
         if self.tokens is None:
             # Embedding runs in inference mode, whose tensors training cannot use.
             with torch.inference_mode(False):

@@ -90,7 +90,6 @@ class RecordedStep:
         current.wait_stream(self.stream)
 
     def __call__(self, rows: Tensor, view_parameters: Tensor) -> Tensors:
-        """Run the step on other inputs of the same shape."""
         self._rows.copy_(rows)
         self._view_parameters.copy_(view_parameters)
         self._graph.replay()
@@ -217,7 +216,6 @@ class Trainer:
         return self._embeddings
 
     def forget_embeddings(self) -> None:
-        """Discard the cached embeddings after a change of the weights."""
         self._embeddings = None
 
     def validate(self, rule: str = DEFAULT_RULE) -> Validation:

@@ -110,5 +110,4 @@ def describe_collapse(statistics: Mapping[str, float]) -> str | None:
 
 
 def is_collapsed(rows: Tensor) -> bool:
-    """Return whether all embeddings (N, D) have nearly the same direction."""
     return describe_collapse(collapse_statistics(rows)) is not None
