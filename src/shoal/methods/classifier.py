@@ -4,7 +4,7 @@ they cluster.
 Shapes: N rows, B images per batch, D dimensions of a feature, K outputs.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.encoders.vision import Encoder, unit
-from shoal.methods.method import Discovery, Representation, TrainedSettings, shift_and_cut
+from shoal.methods.method import Discovery, Representation, TrainedSettings, shift_and_cut, to_numpy
 from shoal.training.model import Epoch, Model, TaskShape, Tensors, consecutive_labels
 
 
@@ -138,6 +138,10 @@ def cluster_by_classifier(
         unlinked = np.unique(predicted, return_inverse=True)[1]
         predicted = np.where(known == UNLABELED, predicted, known)
     used, clusters = np.unique(predicted, return_inverse=True)
-    return replace(
-        learned.to_discovery(clusters, len(used)), predicted=learned.predicted, unlinked=unlinked
+    return Discovery(
+        clusters=clusters,
+        n_clusters=len(used),
+        embeddings=to_numpy(learned.embeddings),
+        predicted=learned.predicted,
+        unlinked=unlinked,
     )

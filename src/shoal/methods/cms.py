@@ -121,7 +121,16 @@ class Cms(Model):
         """Return equation 8 and its two terms."""
         loss = self.settings.loss
         views = batch.outputs["embeddings"]  # (2b, D)
-        shifted = batch.gather(self.mean_shift(views, self.neighbors(batch)))  # (2B, D)
+        # z of equation 5; gradients flow through the views only.
+        shifted = shift(
+            views,
+            self.bank,
+            self.neighbors(batch),
+            self.shift,
+            attention=self.attention,
+            detach_norm=loss.detach_norm,
+        )
+        shifted = batch.gather(shifted)  # (2B, D)
         is_reference = loss.denominator == "reference"
         unsupervised = contrastive_loss(shifted, loss.temperature, with_positive=not is_reference)
         supervised = supervised_loss(
@@ -133,18 +142,6 @@ class Cms(Model):
         weight = loss.supervised_weight
         total = weight * supervised + (1 - weight) * unsupervised
         return {"loss": total, "loss_supervised": supervised, "loss_shifted": unsupervised}
-
-    def mean_shift(self, views: Tensor, neighbors: Neighbors) -> Tensor:
-        """Return z (2b, D): views (2b, D) moved one step toward their neighbors (equation 5).
-        Gradients flow through the views only."""
-        return shift(
-            views,
-            self.bank,
-            neighbors,
-            self.shift,
-            attention=self.attention,
-            detach_norm=self.settings.loss.detach_norm,
-        )
 
     def neighbors(self, batch: Batch) -> Neighbors:
         views = batch.outputs["embeddings"].detach()

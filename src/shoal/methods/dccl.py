@@ -12,25 +12,19 @@ Shapes: n training images, N images, E links, B images per batch, C dimensions o
 concepts.
 """
 
-from typing import TYPE_CHECKING
-
-import numpy as np
-from torch import Tensor
-
-from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.categories import other_neighbors
-from shoal.clustering.tree import number_by_first
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
 import torch
+from scipy.sparse import csr_matrix
+from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.clustering.categories import category_centers
+from shoal.arrays import UNLABELED, Ints
+from shoal.clustering.categories import category_centers, other_neighbors
 from shoal.clustering.matching import matched_accuracy
+from shoal.clustering.tree import number_by_first
 from shoal.encoders.vision import Encoder, unit
 from shoal.methods.classifier import labeled_cross_entropy
 from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans
@@ -46,15 +40,13 @@ ends early."""
 
 def link_neighbors(
     points: Tensor, labels: Ints, *, n_neighbors: int, min_similarity: float
-) -> "csr_matrix":
+) -> csr_matrix:
     """Return a symmetric graph (N, N) that links each of the unit points (N, D) with its nearest
     neighbors, weighted by their similarity, at least `min_similarity`.
 
     By their `labels` (N,), -1 for unlabeled, neighbors of the same class are linked with weight 1,
     and those of different classes are not linked.
     """
-    from scipy.sparse import csr_matrix
-
     near = other_neighbors(points, n_neighbors)
     first = np.repeat(np.arange(len(points)), near.indices.shape[1])  # (E,) one end of each link
     second = near.indices.cpu().numpy().ravel()  # (E,) and the other
@@ -68,9 +60,7 @@ def link_neighbors(
     return graph.maximum(graph.T)  # neighbors need not be mutual
 
 
-def find_communities(
-    graph: "csr_matrix", *, resolution: float, min_members: int, seed: int
-) -> Ints:
+def find_communities(graph: csr_matrix, *, resolution: float, min_members: int, seed: int) -> Ints:
     """Return the community (N,) of each image, numbered by its first image; -1 in communities with
     fewer than `min_members`.
 

@@ -28,6 +28,7 @@ from shoal.methods.method import (
     Representation,
     TrainedSettings,
     resolve_n_clusters,
+    to_numpy,
 )
 from shoal.settings import Count
 from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
@@ -57,7 +58,8 @@ class GcdSettings(TrainedSettings):
     def find_n_clusters(self, learned: Representation, points: Tensor, labels: Ints) -> int:
         """Return K for unit points (N, D) as published: that at which plain k-means of frozen
         features, with one initialization, has the highest labeled accuracy."""
-        frozen = unit_points(learned.embed_frozen(), device=points.device)
+        frozen = learned.embeddings if learned.frozen is None else learned.frozen()
+        frozen = unit_points(frozen, device=points.device)
         return self.search(
             lambda n_clusters: plain_kmeans(frozen, n_clusters, self.training.seed).labels, labels
         )
@@ -129,8 +131,12 @@ def cluster_by_kmeans(
         n_clusters = estimate.n_clusters
     assigned = settings.assign(points, labels, n_clusters)
     used, clusters = np.unique(assigned.cpu().numpy(), return_inverse=True)
-    return replace(
-        learned.to_discovery(clusters, len(used)), estimate=estimate, n_clusters_source=source
+    return Discovery(
+        clusters=clusters,
+        n_clusters=len(used),
+        embeddings=to_numpy(learned.embeddings),
+        estimate=estimate,
+        n_clusters_source=source,
     )
 
 

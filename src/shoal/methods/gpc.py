@@ -129,9 +129,13 @@ def split_and_merge(
     """
 
     def accepts(parts: list[Ints], sign: int) -> bool:
-        """Return True with the probability min(1, ratio): that of a split, or of a merge if `sign`
-        is -1."""
-        ratio = log_split_ratio(points, parts, prior, concentration)
+        """Return True with the probability min(1, ratio) by the Hastings ratio of a split into
+        these two parts, or of their merge if `sign` is -1."""
+        whole, first, second = (
+            float(gammaln(len(rows))) + log_evidence(points[rows], prior)
+            for rows in (np.concatenate(parts), *parts)
+        )
+        ratio = math.log(concentration) + first + second - whole
         return float(torch.rand(1, dtype=torch.float64, generator=generator).log()) < sign * ratio
 
     n_known = int(labels.max(initial=-1)) + 1
@@ -159,15 +163,6 @@ def split_and_merge(
     for number, rows in enumerate(novel):
         renumbered[rows] = n_known + number
     return renumbered
-
-
-def log_split_ratio(points: Floats, parts: list[Ints], prior: Prior, concentration: float) -> float:
-    """Return the log of the Hastings ratio of a split into two parts, rows of `points`."""
-    whole, first, second = (
-        float(gammaln(len(rows))) + log_evidence(points[rows], prior)
-        for rows in (np.concatenate(parts), *parts)
-    )
-    return math.log(concentration) + first + second - whole
 
 
 def _halves(points: Floats, rows: Ints, labels: Ints, generator: torch.Generator) -> list[Ints]:

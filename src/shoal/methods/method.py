@@ -54,17 +54,6 @@ class Representation(Trained):
     n_frozen: int | None = None
     """Number of leading columns of `embeddings` that were not trained with labels; None: all."""
 
-    def to_discovery(self, clusters: Ints, n_clusters: int) -> "Discovery":
-        return Discovery(
-            clusters=clusters,
-            n_clusters=n_clusters,
-            embeddings=to_numpy(self.embeddings),
-        )
-
-    def embed_frozen(self) -> Tensor:
-        """Return unit embeddings (N, C) by the frozen encoder, on the device."""
-        return self.embeddings if self.frozen is None else self.frozen()
-
 
 @dataclass(frozen=True, kw_only=True)
 class Discovery:
@@ -278,15 +267,14 @@ class Method:
 
         `options` are keyword arguments of `training.loop.train`.
         """
+        embed_frozen = partial(_embed_frozen, settings, device)
         if self.model is None:
-            encoder = load_encoder(settings.encoder, input_size=settings.input_size).to(device)
-            progress = options.get("progress")
-            frozen = embed(task.pixels, encoder, progress=progress and partial(progress, "images"))
-            return Representation(embeddings=frozen, embed=lambda pixels: embed(pixels, encoder))
+            return Representation(embeddings=embed_frozen(task.pixels), embed=embed_frozen)
         assert isinstance(settings, TrainedSettings)
-        embed_frozen = partial(_embed_frozen, task, settings, device)
         if self.needs_n_clusters and task.n_clusters is None:
-            task = replace(task, n_clusters=_estimate_frozen(task, settings, embed_frozen()))
+            frozen = embed_frozen(task.pixels)
+            estimate = infer(frozen, task.visible_labels, None, settings.inference)
+            task = replace(task, n_clusters=estimate.n_clusters)
         model = self.build(settings, shape_of(task)).to(device)
         trained = train(task, model, settings.training, rule=settings.inference.rule, **options)
         validation = trained.validation
@@ -295,22 +283,14 @@ class Method:
             **vars(trained),
             embed=model.embed,
             model=model,
-            frozen=embed_frozen,
+            frozen=partial(embed_frozen, task.pixels),
             n_frozen=0,
             n_clusters=validation.n_clusters,
             rule=validation.rule,
         )
 
 
-def _estimate_frozen(task: Task, settings: MethodSettings, frozen: Tensor) -> int:
-    """Return K estimated on frozen embeddings with the labels that training sees."""
-    labels = task.labels.copy()
-    if task.validation is not None:
-        labels[task.validation] = UNLABELED
-    return infer(frozen, labels, None, settings.inference).n_clusters
-
-
-def _embed_frozen(task: Task, settings: MethodSettings, device: torch.device) -> Tensor:
-    """Return unit embeddings (N, C) of a task's images from the frozen encoder."""
+def _embed_frozen(settings: MethodSettings, device: torch.device, pixels: ImageRows) -> Tensor:
+    """Return unit embeddings (N, C) of images from the frozen encoder."""
     encoder = load_encoder(settings.encoder, input_size=settings.input_size).to(device)
-    return embed(task.pixels, encoder)
+    return embed(pixels, encoder)

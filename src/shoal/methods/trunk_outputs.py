@@ -66,9 +66,11 @@ class TrunkOutputs:
                 views = used
         is_missing = key not in self.tokens
         if is_missing or len(views):
-            name, n_tail_blocks, input_size = key
-            encoder = load_encoder(name, n_tail_blocks=n_tail_blocks, input_size=input_size)
-            encoder = encoder.to(self.device)
+            encoder = load_encoder(
+                settings.encoder,
+                n_tail_blocks=settings.n_tail_blocks,
+                input_size=settings.input_size,
+            ).to(self.device)
             pixels = resident(self.pixels, self.device)
         n_views = n_local(len(views))
         n_images = n_local(len(self.pixels)) if is_missing else 0
@@ -102,10 +104,6 @@ class TrunkOutputs:
             pool=self.pools[key][1] if has_pool else None,
         )
 
-    def drop(self, key: TrunkKey) -> None:
-        self.tokens.pop(key, None)
-        self.pools.pop(key, None)
-
     def free(self) -> None:
         self.tokens.clear()
         self.pools.clear()
@@ -123,6 +121,6 @@ def _used_views(planned: Sequence[PlannedTraining], settings: TrainedSettings) -
     for task, other in planned:
         is_same = (other.training.views, other.training.seed) == (training.views, training.seed)
         if is_same and trunk_key(other) == trunk_key(settings):
-            sampler = Sampler(task.training_labels, other.training)
-            views = np.union1d(views, sampler.pooled_views(task.training))
+            used = Sampler(task.training_labels, other.training).pooled_views(task.training)
+            views = np.union1d(views, used)
     return views

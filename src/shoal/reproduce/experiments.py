@@ -41,8 +41,6 @@ class TableRow:
     """The method that clusters, or a name in `FIXED_SHIFTS`; None: the same method."""
     changes: Mapping[str, str | float] = field(default_factory=dict)
     """Settings that differ from the recipe, by dotted name."""
-    equal_weights: bool = False
-    """Whether α = k/(k+1), so that a query weighs as much as each of its k neighbors."""
     n_clusters: KSource = "given"
     setup: Setup = "transductive"
     selection: KSource = "estimated"
@@ -211,7 +209,10 @@ EXPERIMENTS: dict[str, Experiment] = {
             TWO,
             (
                 *_varied("inference.shift.alpha", 0.5, 0.6, 0.7, 0.8),
-                TableRow("1/(k+1)", equal_weights=True),
+                TableRow(
+                    "1/(k+1)",
+                    changes={"inference.shift.n_neighbors": 8, "inference.shift.alpha": 8 / 9},
+                ),
             ),
         ),
         Experiment(

@@ -86,9 +86,8 @@ class LoadedDataset:
         )
         if cell.trained is None or get_method(cell.method).reads_images:
             return task
-        for split in [*self.trunk_outputs.tokens]:
-            if split != trunk_key(cell.trained):
-                self.trunk_outputs.drop(split)
+        if trunk_key(cell.trained) not in self.trunk_outputs.tokens:
+            self.trunk_outputs.free()  # those of the previous cells
         return self.trunk_outputs.prepare(task, cell.trained, with_pool=with_pool)
 
     def _validation(self, cell: Cell) -> Ints | None:

@@ -207,9 +207,6 @@ def make_cell(
         settings = with_encoder(settings, encoder)
         changes = {"input_size": options.input_size, **options.changes, **row.changes}
         settings = change_settings(settings, method, changes, where=f"{method} on {dataset}")
-        if row.equal_weights:
-            k = settings.inference.shift.n_neighbors
-            settings = change_settings(settings, method, {"inference.shift.alpha": k / (k + 1)})
         return settings.with_seed(seed)
 
     settings = settings_of(trained_method)

@@ -110,19 +110,14 @@ def numbers(measure: str, result: Result) -> list[float]:
 
 
 def _collapse(learned: Representation) -> Plain | None:
-    """Return the collapse statistics of the snapshot, with a warning if it or the last bank has
-    collapsed."""
+    """Return the collapse statistics of the snapshot, with a warning if it has collapsed."""
     if learned.epoch == 0:
         return None
     statistics = collapse_statistics(learned.embeddings)
-    warning = describe_collapse(statistics)
-    # A bank is filled at the start of an epoch: the first one shows the untrained head.
-    if len(learned.metrics) > 1:
-        warning = warning or describe_collapse(learned.metrics[-1])
     return {
         "mean_cosine": statistics["bank_cosine"],
         "rank": statistics["bank_rank"],
-        "warning": warning,
+        "warning": describe_collapse(statistics),
     }
 
 

@@ -149,8 +149,7 @@ class Checkpointer:
 
     def _resume(self, file: Path) -> None:
         tensors, about = read_checkpoint(file)
-        identity = json.loads(json.dumps(self.identity))  # tuples become lists
-        different = differences(identity, about.get("identity", {}))
+        different = differences(self.identity, about.get("identity", {}))
         if different:
             raise UsageError(
                 f"{file}: cannot be resumed, because the run was started with different settings: "
