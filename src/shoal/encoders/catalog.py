@@ -89,7 +89,6 @@ DEFAULT_ENCODER = "efficientnet-lite2"
 
 
 def is_available(name: str) -> bool:
-    """Return whether the weights of a catalog encoder are on this machine."""
     info = ENCODERS[name]
     if info.origin == "package":
         return package_weights(info.location) is not None

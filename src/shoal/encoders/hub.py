@@ -134,8 +134,10 @@ def read_input_format(
         for name, usual in USUAL.items():
             if found.get(name, usual) not in (usual, None):
                 raise ValueError(f"{name} is {found[name]}")
-        means = {"mean": found["image_mean"], "std": found["image_std"]}
-        return from_dict(InputFormat, {"size": int(size), **means})
+        return from_dict(
+            InputFormat,
+            {"size": int(size), "mean": found["image_mean"], "std": found["image_std"]},
+        )
     except Exception as error:  # no file, no JSON, no numbers
         raise MissingError(
             f"{source}: its preprocessor_config.json must have image_mean and image_std of images "

@@ -171,9 +171,9 @@ class Encoder(nn.Module):
         for module in list(self.trunk.modules()):
             if isinstance(module, FoldedConv):
                 module.freeze()
-        for field in ("mean", "std"):
-            values = torch.tensor(getattr(input_format, field)).view(1, 3, 1, 1)
-            self.register_buffer(f"_{field}", values, persistent=False)
+        # (3, 1, 1) each
+        self.register_buffer("_mean", torch.tensor(input_format.mean)[:, None, None], False)
+        self.register_buffer("_std", torch.tensor(input_format.std)[:, None, None], False)
         self._wanted_engine = wanted_engine()
         self.eval()
 

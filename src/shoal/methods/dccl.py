@@ -114,7 +114,6 @@ class DcclSettings(GcdSettings):
     """Momentum of the centers."""
 
     def concept_weight_at(self, epoch: int) -> float:
-        """Return the weight of the concept loss in an epoch, counted from 0."""
         n_epochs = round(self.concept_ramp * self.training.epochs)
         return linear_schedule(epoch, self.initial_concept_weight, self.concept_weight, n_epochs)
 
@@ -169,8 +168,7 @@ class Dccl(Gcd):
         features = batch.gather(batch.outputs["features"])  # (2B, C)
         if len(self.centers) == 0:
             return features.sum() * 0
-        temperature = self.settings.concept_temperature
-        logits = features @ self.centers.T / temperature  # (2B, M)
+        logits = features @ self.centers.T / self.settings.concept_temperature  # (2B, M)
         return labeled_cross_entropy(logits, self.concepts[batch.gather(batch.images)])
 
     def after_step(self, batch: Batch) -> None:

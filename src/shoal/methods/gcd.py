@@ -34,9 +34,6 @@ from shoal.settings import Count
 from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, Model, TaskShape, Tensors, consecutive_labels
 
-OWN_SEARCH = "the method's published search"
-"""Where K comes from, if `find_n_clusters` estimated it."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class GcdSettings(TrainedSettings):
@@ -120,9 +117,8 @@ def cluster_by_kmeans(
     points = unit_points(learned.embeddings)
     source = ""
     if n_clusters is None and settings.search_n_clusters:
-        source = OWN_SEARCH
-        found = settings.find_n_clusters(learned, points, labels)
-        learned = replace(learned, n_clusters=found)
+        source = "the method's published search"
+        learned = replace(learned, n_clusters=settings.find_n_clusters(learned, points, labels))
     n_clusters = resolve_n_clusters(n_clusters, learned, labels, settings.inference)
     estimate = None
     if n_clusters is None:

@@ -253,8 +253,9 @@ class Gpc(Gcd):
         self.n_clusters.fill_(n_clusters)
         self.clusters = torch.from_numpy(clusters).to(points.device)
         self.prototypes = category_centers(points, clusters, n_clusters).float()
-        widths = relative_widths(points, self.clusters, self.prototypes)
-        self.temperatures = self.settings.prototype_temperature * widths
+        self.temperatures = self.settings.prototype_temperature * relative_widths(
+            points, self.clusters, self.prototypes
+        )
         return {"n_prototypes": float(n_clusters)}
 
     def loss(self, batch: Batch) -> Tensors:

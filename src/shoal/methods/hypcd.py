@@ -56,8 +56,6 @@ class HypCdSettings(SimGcdSettings):
 class HypCd(SimGcd):
     """SimGCD's loss with hyperbolic contrastive losses and a hyperbolic classifier."""
 
-    settings: HypCdSettings
-
     def __init__(self, encoder: Encoder, settings: HypCdSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
         n_clusters, dim = self.classifier.weight.shape

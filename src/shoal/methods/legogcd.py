@@ -44,7 +44,6 @@ class LegoGcdSettings(SimGcdSettings):
 class LegoGcd(SimGcd):
     """SimGCD's loss + (1 - λ) · weighted DKL + weighted LER."""
 
-    settings: LegoGcdSettings
     frequencies: Tensor
     """(K,) moving average of the mean prediction."""
 

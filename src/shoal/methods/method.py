@@ -46,7 +46,6 @@ class Representation(Trained):
     `embeddings` are these."""
     n_clusters: int | None = None
     """K as the validation images estimate it, if there are any."""
-    rule: str | None = None
     n_shifts: int | None = None
     """Number of shifts, if labels cannot choose it: on embeddings trained with all of them."""
     linkage_method: LinkageMethod | None = None
@@ -77,9 +76,7 @@ class Discovery:
     accuracies: tuple[float, ...] = ()
     """Accuracy on the labeled images after 0, 1, 2 … shifts."""
     n_shifts: int = 0
-    """The number of shifts after which the clusters were cut."""
     linkage_method: LinkageMethod = "ward"
-    """How small clusters are joined."""
     estimate: NClustersEstimate | None = None
     """The estimate of K with its curve, if these labels estimated it."""
     n_clusters_source: str = ""
@@ -114,7 +111,6 @@ def shift_and_cut(
 
 
 def as_discovery(inference: Inference, embeddings: Tensor) -> Discovery:
-    """Return the result of Algorithm 1 on embeddings (N, D) as a `Discovery`."""
     # Neighbors are those of the embeddings only if these were neither rounded nor scaled.
     is_first = embeddings is inference.first.points and embeddings.dtype == torch.float32
     return Discovery(
@@ -286,7 +282,6 @@ class Method:
             frozen=partial(embed_frozen, task.pixels),
             n_frozen=0,
             n_clusters=validation.n_clusters,
-            rule=validation.rule,
         )
 
 

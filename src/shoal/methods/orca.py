@@ -50,8 +50,6 @@ class Orca(ClassifierModel):
     """L_S + L_P + R: cross-entropy with an uncertainty adaptive margin, pairwise objective and
     entropy regularization."""
 
-    margin: Tensor
-
     @torch.no_grad()
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Measure the uncertainty about the unlabeled images: 1 - mean largest probability."""

@@ -133,5 +133,4 @@ def recipe_for(benchmark: str, encoder: str, method: str = DEFAULT_METHOD) -> st
         candidates = [benchmark, "dino"]
     elif encoder.startswith("clip"):
         candidates = [f"{benchmark}-clip", "clip"]
-    names = recipe_names(method)
-    return next((name for name in candidates if name in names), "default")
+    return next((name for name in candidates if name in recipe_names(method)), "default")

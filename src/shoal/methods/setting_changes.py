@@ -119,7 +119,6 @@ def _dotted(plain: Plain) -> Iterator[str]:
 
 
 def get_protocol(name: str) -> Plain:
-    """Return the values of settings of a protocol, by dotted name."""
     if name not in PROTOCOLS:
         raise UnknownName("protocol", name, PROTOCOLS)
     return PROTOCOLS[name]

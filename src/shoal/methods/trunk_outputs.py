@@ -28,8 +28,6 @@ from shoal.training.tokens import TokenCache, ViewPool, cache_tokens, pool_views
 TrunkKey = tuple[str, int | None, int | None]
 """An encoder, how many of its last blocks are trained, and its input size."""
 
-PlannedTraining = tuple[Task, TrainedSettings]
-
 
 @dataclass(kw_only=True)
 class TrunkOutputs:
@@ -44,7 +42,7 @@ class TrunkOutputs:
         self,
         task: Task,
         settings: TrainedSettings,
-        planned: Sequence[PlannedTraining] = (),
+        planned: Sequence[tuple[Task, TrainedSettings]] = (),
         *,
         with_pool: bool = True,
         progress: Progress | None = None,
@@ -80,8 +78,10 @@ class TrunkOutputs:
             cache_key = None
             # A GPU computes views faster than a disk reads them.
             if self.device.type == "cpu" and world_size() == 1 and isinstance(self.pixels, Pixels):
-                inputs = f"{self.pixels.checksum} {pool_key} {encoder.identity()} {encoder}"
-                cache_key = f"{inputs} {describe_device(self.device)} {environment()}"
+                cache_key = (
+                    f"{self.pixels.checksum} {pool_key} {encoder.identity()} {encoder} "
+                    f"{describe_device(self.device)} {environment()}"
+                )
             pool = pool_views(
                 pixels,
                 encoder,
@@ -113,7 +113,7 @@ def trunk_key(settings: TrainedSettings) -> TrunkKey:
     return settings.encoder, settings.n_tail_blocks, settings.input_size
 
 
-def _used_views(planned: Sequence[PlannedTraining], settings: TrainedSettings) -> Ints:
+def _used_views(planned: Sequence[tuple[Task, TrainedSettings]], settings: TrainedSettings) -> Ints:
     """Return the views of a pool that are used by the planned training runs that sample views as
     one with these settings does."""
     views = np.empty(0, dtype=np.int64)

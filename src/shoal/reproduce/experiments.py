@@ -78,10 +78,11 @@ def _rows(
         source: KSource = "estimated" if name.endswith("K estimated") else n_clusters
         title, shifts, _ = name.partition(",")[0].partition(" + IMS")
         clustering = "cms" if shifts else None
-        row = TableRow(
-            name, method=by_title[title], clustering=clustering, n_clusters=source, setup=setup
+        rows.append(
+            TableRow(
+                name, method=by_title[title], clustering=clustering, n_clusters=source, setup=setup
+            )
         )
-        rows.append(row)
     return tuple(rows)
 
 

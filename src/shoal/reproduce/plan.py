@@ -89,7 +89,6 @@ class Cell:
 
     @property
     def trained(self) -> TrainedSettings | None:
-        """The settings of a method that trains; None for one that does not."""
         return self.settings if isinstance(self.settings, TrainedSettings) else None
 
     @property

@@ -52,8 +52,7 @@ def recall(embeddings: Tensor, images: BenchmarkImages) -> dict[str, float]:
     """
     same_row = torch.arange(len(embeddings), device=embeddings.device)
     n_neighbors = min(RECALL_AT, len(embeddings) - 1)
-    lists = k_nearest(embeddings, embeddings, n_neighbors, exclude=same_row)
-    near = lists.indices.cpu().numpy()
+    near = k_nearest(embeddings, embeddings, n_neighbors, exclude=same_row).indices.cpu().numpy()
     is_labeled = images.labels != UNLABELED
     queries = {"all": slice(None), "labeled": is_labeled, "unlabeled": ~is_labeled}
     return {
@@ -148,21 +147,22 @@ def build_table(
             mean = statistics.fmean(values) if values else None
             spread = statistics.stdev(values) if len(values) > 1 else None
             rows[row].append(_text(mean, spread, paper, experiment.measure))
-            record: Record = {
-                "table": experiment.name,
-                "row": row,
-                "dataset": dataset,
-                "column": column,
-                "ours": mean,
-                "spread": spread,
-                "n_seeds": len(found),
-                "paper": paper,
-                "encoder": plan.encoder,
-                "protocol": plan.options.protocol,
-                "images": max((each["images"] for each in found), default=None),
-                "remarks": " ".join(cell_remarks) or None,
-            }
-            records.append(record)
+            records.append(
+                {
+                    "table": experiment.name,
+                    "row": row,
+                    "dataset": dataset,
+                    "column": column,
+                    "ours": mean,
+                    "spread": spread,
+                    "n_seeds": len(found),
+                    "paper": paper,
+                    "encoder": plan.encoder,
+                    "protocol": plan.options.protocol,
+                    "images": max((each["images"] for each in found), default=None),
+                    "remarks": " ".join(cell_remarks) or None,
+                }
+            )
     titles = [BENCHMARKS[dataset].title for dataset in plan.datasets]
     header = ["", *map(" ".join, product(titles, columns))]
     misprints = MISPRINTS.get(experiment.name, ())
@@ -183,7 +183,6 @@ def find_remarks(
     results: Mapping[str, Result],
     failures: Mapping[str, str],
 ) -> list[str]:
-    """Return sentences about failed and collapsed training runs."""
     remarks = []
     for cell in cells:
         start = name
@@ -211,7 +210,6 @@ def _text(mean: float | None, spread: float | None, paper: float | None, measure
 
 
 def _title(plan: Plan) -> str:
-    """Return the title, followed by the protocol unless it is the paper's."""
     title = plan.experiment.title
     if plan.experiment.name.isdecimal():
         title = f"Table {plan.experiment.name}: {title}"

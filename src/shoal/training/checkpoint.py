@@ -202,21 +202,16 @@ class Checkpointer:
             "identity": self.identity,
             "is_finished": is_last,
             "last": asdict(validation),
-            **self._about_best(),
+            "best": self.best and asdict(self.best.validation),
+            "best_epoch": self.best and self.best.epoch,
         }
         write_checkpoint(self.folder / CHECKPOINT, tensors, about)
         self._saved_at = time.monotonic()
         self._follow_checkpoint()
 
     def _snapshot(self, validation: Validation) -> Snapshot:
-        tensors = self.model.saved_tensors().items()
-        copies = {name: value.clone() for name, value in tensors}
+        copies = {name: value.clone() for name, value in self.model.saved_tensors().items()}
         return Snapshot(epoch=len(self.metrics), validation=validation, tensors=copies)
-
-    def _about_best(self) -> Plain:
-        if self.best is None:
-            return {"best": None}
-        return {"best": asdict(self.best.validation), "best_epoch": self.best.epoch}
 
     def write_best(self) -> None:
         """Write the best snapshot, before the checkpoint that names it, unless its file exists."""
@@ -224,7 +219,7 @@ class Checkpointer:
             return
         file = self._best_file(self.best.epoch)
         if not file.is_file():
-            write_checkpoint(file, self.best.tensors, self._about_best())
+            write_checkpoint(file, self.best.tensors, {"epoch": self.best.epoch})
 
     def _write_metrics(self) -> None:
         assert self.folder is not None

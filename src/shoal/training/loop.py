@@ -156,8 +156,7 @@ class Loop:
         embeddings = self.trainer.embed_all()
         if self.early_stopping is None:
             return False, False
-        predicted = self.trainer.predict(embeddings)
-        return self.early_stopping(epoch, embeddings, predicted)
+        return self.early_stopping(epoch, embeddings, self.trainer.predict(embeddings))
 
     def evaluate_last(self) -> None:
         """After a stop, evaluate the last finished epoch, which may be the best, and write the best
@@ -173,7 +172,6 @@ class Loop:
         checkpointer.write_best()
 
     def best_snapshot(self) -> Trained:
-        """Restore the best snapshot, and embed and predict every image with it."""
         checkpointer = self.checkpointer
         best = checkpointer.best
         assert best is not None

@@ -29,8 +29,6 @@ from shoal.training.sampling import EPOCH, OBJECTIVE, POOL, Sampler
 from shoal.training.sgd import Sgd
 from shoal.training.task import Task
 from shoal.training.tokens import (
-    ImageInputs,
-    TokenCache,
     ViewPool,
     pool_views,
     resident,
@@ -99,9 +97,6 @@ class RecordedStep:
 class Trainer:
     """Trains a model on a task, and caches tokens and views of its images between epochs."""
 
-    tokens: TokenCache | ImageInputs
-    validation_inputs: TokenCache | ImageInputs
-
     def __init__(self, task: Task, model: Model, settings: TrainSettings) -> None:
         self.task = task
         self.model = model
@@ -115,8 +110,8 @@ class Trainer:
             decays_vectors=model.decays_vectors,
         )
         self.training_rows = torch.from_numpy(task.training).to(self.device)  # (n,) of the N rows
-        labels = consecutive_labels(task.training_labels)
-        self.labels = torch.from_numpy(labels).to(self.device)  # (n,)
+        # (n,)
+        self.labels = torch.from_numpy(consecutive_labels(task.training_labels)).to(self.device)
         self.sampler = Sampler(task.training_labels, settings)
         self.pixels = task.pixels
         self.pool: ViewPool | None = None
@@ -197,7 +192,6 @@ class Trainer:
             )
 
     def begin_epoch(self, epoch: int) -> dict[str, float]:
-        """Let the model update what it computes once per epoch; return the metrics it logs."""
         return self.model.begin_epoch(
             Epoch(
                 number=epoch,
@@ -240,8 +234,6 @@ class Trainer:
         )
 
     def predict(self, embeddings: Tensor) -> Ints | None:
-        """Return clusters (N,) of unit embeddings (N, D) by the model's classifier, if it has
-        one."""
         with torch.inference_mode():
             clusters = self.model.predict(embeddings)
         return None if clusters is None else clusters.cpu().numpy()
