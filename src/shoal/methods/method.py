@@ -9,7 +9,7 @@ Shapes: N images, D columns of an embedding, M images that were not trained on.
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -187,9 +187,6 @@ class MethodSettings:
     """Clustering of frozen features, and of the embeddings of a method with mean shifts; its `rule`
     estimates K for every method."""
 
-    def with_seed(self, seed: int) -> Self:
-        return self
-
 
 S = TypeVar("S", bound=MethodSettings)
 
@@ -201,9 +198,6 @@ class TrainedSettings(MethodSettings):
     n_tail_blocks: int | None = None
     """Number of the encoder's last blocks that are trained; None: the one in its catalog entry."""
     training: TrainSettings = field(default_factory=TrainSettings)
-
-    def with_seed(self, seed: int) -> Self:
-        return replace(self, training=replace(self.training, seed=seed))
 
 
 @dataclass(frozen=True, kw_only=True)

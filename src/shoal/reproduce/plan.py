@@ -199,14 +199,14 @@ def make_cell(
     encoder = options.encoder or experiment.encoder
 
     def settings_of(method: str) -> MethodSettings:
-        """Return the recipe, changed by the protocol, then by the user, then by the row."""
+        """Return the recipe, changed by the protocol, then by the user, the row and the seed."""
         settings: MethodSettings = load_recipe(recipe_for(dataset, encoder, method), method)
         if options.protocol == "reference":
             settings = follow_protocol(settings, "reference", method)
         settings = with_encoder(settings, encoder)
         changes = {"input_size": options.input_size, **options.changes, **row.changes}
-        settings = change_settings(settings, method, changes, where=f"{method} on {dataset}")
-        return settings.with_seed(seed)
+        changes["training.seed"] = seed
+        return change_settings(settings, method, changes, where=f"{method} on {dataset}")
 
     settings = settings_of(trained_method)
     method = get_method(trained_method)

@@ -18,7 +18,7 @@ from shoal.clustering.matching import gcd_accuracy
 from shoal.data.benchmarks import BENCHMARKS, get_facts
 from shoal.distributed import ProcessLost, barrier, is_main
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import check_directions, is_out_of_memory
+from shoal.encoders.embed import check_directions
 from shoal.errors import MissingError, ShoalError, UsageError
 from shoal.files import make_folder, write_text
 from shoal.methods.cms import learned_attention
@@ -108,8 +108,7 @@ class Runner:
 
     def _skip(self, cells: list[Cell], error: ShoalError) -> None:
         """Log an error and continue without these cells; raise one that would affect every cell."""
-        is_fatal = isinstance(error, MissingError | ProcessLost)
-        if is_fatal or is_out_of_memory(error):
+        if isinstance(error, MissingError | ProcessLost):
             raise error
         for cell in cells:
             self.failed[cell.key] = error

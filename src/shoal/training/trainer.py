@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import Ints
-from shoal.clustering.n_clusters import DEFAULT_RULE
 from shoal.distributed import gather_rows, is_started, shard, sum_over_processes
 from shoal.encoders.embed import autocast
 from shoal.errors import Diverged
@@ -29,7 +28,6 @@ from shoal.training.sampling import EPOCH, OBJECTIVE, POOL, Sampler
 from shoal.training.sgd import Sgd
 from shoal.training.task import Task
 from shoal.training.tokens import (
-    ViewPool,
     pool_views,
     resident,
     take,
@@ -110,11 +108,9 @@ class Trainer:
             decays_vectors=model.decays_vectors,
         )
         self.training_rows = torch.from_numpy(task.training).to(self.device)  # (n,) of the N rows
-        # (n,)
-        self.labels = torch.from_numpy(consecutive_labels(task.training_labels)).to(self.device)
+        labels = consecutive_labels(task.training_labels)
+        self.labels = torch.from_numpy(labels).to(self.device)  # (n,)
         self.sampler = Sampler(task.training_labels, settings)
-        self.pixels = task.pixels
-        self.pool: ViewPool | None = None
         self._embeddings: Tensor | None = None
         self._recorded: RecordedStep | None = None
 
@@ -212,7 +208,7 @@ class Trainer:
     def forget_embeddings(self) -> None:
         self._embeddings = None
 
-    def validate(self, rule: str = DEFAULT_RULE) -> Validation:
+    def validate(self, rule: str) -> Validation:
         """Score the current weights on the validation images.
 
         A model with a classifier is scored by its predictions, any other by Ward's tree of the
