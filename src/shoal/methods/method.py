@@ -262,9 +262,10 @@ class Method:
             return Representation(embeddings=embed_frozen(task.pixels), embed=embed_frozen)
         assert isinstance(settings, TrainedSettings)
         if self.needs_n_clusters and task.n_clusters is None:
-            frozen = embed_frozen(task.pixels)
-            estimate = infer(frozen, task.visible_labels, None, settings.inference)
-            task = replace(task, n_clusters=estimate.n_clusters)
+            n_clusters = infer(
+                embed_frozen(task.pixels), task.visible_labels, None, settings.inference
+            ).n_clusters
+            task = replace(task, n_clusters=n_clusters)
         model = self.build(settings, shape_of(task)).to(device)
         trained = train(task, model, settings.training, rule=settings.inference.rule, **options)
         validation = trained.validation

@@ -71,10 +71,8 @@ def validate(
         tree = unit_tree(embeddings)
         if n_clusters is None:
             estimate = estimate_n_clusters(tree, labels, rule=rule)
-            return Validation(
-                accuracy=float(estimate.curve.accuracy.max()),
-                n_clusters=estimate.n_clusters,
-            )
+            best = float(estimate.curve.accuracy.max())
+            return Validation(accuracy=best, n_clusters=estimate.n_clusters)
         predicted = tree.cut(min(n_clusters, tree.n_distinct))  # copies of an image stay together
     accuracy = matched_accuracy(labels[is_labeled], predicted[is_labeled])
     return Validation(accuracy=accuracy, n_clusters=n_clusters)
