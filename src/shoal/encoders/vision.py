@@ -172,8 +172,12 @@ class Encoder(nn.Module):
             if isinstance(module, FoldedConv):
                 module.freeze()
         # (3, 1, 1) each
-        self.register_buffer("_mean", torch.tensor(input_format.mean)[:, None, None], False)
-        self.register_buffer("_std", torch.tensor(input_format.std)[:, None, None], False)
+        self.register_buffer(
+            "_mean", torch.tensor(input_format.mean)[:, None, None], persistent=False
+        )
+        self.register_buffer(
+            "_std", torch.tensor(input_format.std)[:, None, None], persistent=False
+        )
         self._wanted_engine = wanted_engine()
         self.eval()
 
