@@ -15,11 +15,11 @@ from shoal.encoders.catalog import load_encoder
 from shoal.encoders.engines import (
     CHUNK,
     TORCH,
-    check_engine,
     choose_engine,
     compile_trunk,
     converted_file,
     use_engine,
+    wanted_engine,
 )
 from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat
@@ -196,7 +196,7 @@ def test_the_engine_is_chosen_by_what_is_there(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(engines, "has_openvino", lambda: False)
     assert choose_engine()[0] == TORCH
     assert "pip install openvino" in choose_engine()[1]
-    with pytest.raises(MissingError):
-        check_engine("openvino")
-    with pytest.raises(UsageError):
-        check_engine("tensorrt")
+    with use_engine("openvino"), pytest.raises(MissingError):
+        wanted_engine()
+    with use_engine("tensorrt"), pytest.raises(UsageError):
+        wanted_engine()

@@ -88,7 +88,7 @@ def test_the_number_of_clusters_is_searched_on_the_encoders_features_as_they_cam
     )
     learned = represent(task, searching, device=CPU)
     frozen = embed(task.pixels, tiny_encoder("tiny"))
-    torch.testing.assert_close(learned.embed_frozen(), frozen)
+    torch.testing.assert_close(learned.frozen(), frozen)
     expected = searching.find_n_clusters(learned, unit_points(frozen), task.labels)
     found = METHOD.cluster(replace(learned, n_clusters=17), task.labels, searching, None)
     assert found.n_clusters == expected != 17

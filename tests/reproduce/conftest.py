@@ -12,7 +12,7 @@ from shoal.data.benchmarks.published_facts import ClassSplit
 from shoal.methods import method, trunk_outputs
 from shoal.reproduce import loaded_dataset, runner
 from shoal.reproduce.plan import ReproduceOptions
-from shoal.reproduce.reproduce import reproduce
+from shoal.reproduce.runner import reproduce
 from small_models import make_tiny_encoder
 
 COLORS = np.array(

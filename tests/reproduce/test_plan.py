@@ -128,18 +128,6 @@ def test_a_change_of_the_user_comes_before_that_of_the_row():
     assert cell.settings.training.epochs == 5
 
 
-@pytest.mark.parametrize(("k", "alpha"), [(None, 8 / 9), (4, 4 / 5)])
-def test_query_and_neighbors_weigh_alike_in_the_last_row_of_table_11_whatever_k_is(k, alpha):
-    options = ReproduceOptions(changes={} if k is None else {"inference.shift.n_neighbors": k})
-    cell = cell_of("13", "1/(k+1)", options=options)
-    assert (
-        cell.settings.inference.shift.alpha
-        == cell.clustering_settings.inference.shift.alpha
-        == alpha
-    )
-    assert cell_of("13", "0.5", options=options).settings.inference.shift.alpha == 0.5
-
-
 def test_a_setting_that_no_row_of_the_tables_has_is_refused_and_that_of_one_is_not():
     options = ReproduceOptions(changes={"n_init": 100})
     with pytest.raises(UsageError, match="n_init"):

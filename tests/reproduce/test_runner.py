@@ -14,8 +14,7 @@ from shoal.reproduce import loaded_dataset
 from shoal.reproduce import runner as runner_module
 from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.plan import make_plan
-from shoal.reproduce.reproduce import reproduce
-from shoal.reproduce.runner import Runner, group_by_training
+from shoal.reproduce.runner import Runner, group_by_training, reproduce
 
 
 def test_finished_cells_are_not_run_again(run, monkeypatch):

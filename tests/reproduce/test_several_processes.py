@@ -13,7 +13,7 @@ from reproduce.conftest import OPTIONS, make_tiny_encoder, read_stand_in
 from shoal.distributed import processes
 from shoal.methods import method, trunk_outputs
 from shoal.reproduce import loaded_dataset, runner
-from shoal.reproduce.reproduce import reproduce
+from shoal.reproduce.runner import reproduce
 
 for module in (method, runner, trunk_outputs):
     module.load_encoder = make_tiny_encoder

@@ -8,7 +8,7 @@ import torch
 
 from shoal.errors import UsageError
 from shoal.reproduce import loaded_dataset
-from shoal.reproduce.reproduce import reproduce
+from shoal.reproduce.runner import reproduce
 from shoal.training.trainer import Trainer
 
 

@@ -54,7 +54,9 @@ def test_a_model_with_a_classifier_is_validated_by_its_predictions(toy):
     trainer.model.predict = lambda embeddings: torch.zeros(len(embeddings), dtype=torch.long)
     labels = data.labels[data.validation]
     labeled = labels[labels >= 0]
-    assert trainer.validate().accuracy == pytest.approx(np.bincount(labeled).max() / len(labeled))
+    assert trainer.validate("pairs").accuracy == pytest.approx(
+        np.bincount(labeled).max() / len(labeled)
+    )
 
 
 class Prompted(Model):

@@ -18,19 +18,14 @@ def groups():
     return F.normalize(centers[truth] + 0.1 * noise, dim=1), labels, truth
 
 
-def test_well_separated_groups_have_accuracy_one(groups):
+@pytest.mark.parametrize(("rule", "possible"), [("pairs", (4, 5)), ("paper", (3,))])
+def test_well_separated_groups_have_accuracy_one(groups, rule, possible):
     embeddings, labels, _ = groups
-    found = validate(embeddings, labels)
+    found = validate(embeddings, labels, rule=rule)
     assert found.accuracy == 1
-    assert found.n_clusters == estimate_n_clusters(unit_tree(embeddings), labels).n_clusters
-    assert found.n_clusters in (4, 5)
-
-
-def test_the_rule_of_the_estimate_is_returned(groups):
-    embeddings, labels, _ = groups
-    assert validate(embeddings, labels).rule == "pairs"
-    assert validate(embeddings, labels, rule="paper").rule == "paper"
-    assert validate(embeddings, labels, n_clusters=5).rule is None
+    expected = estimate_n_clusters(unit_tree(embeddings), labels, rule=rule)
+    assert found.n_clusters == expected.n_clusters
+    assert found.n_clusters in possible
 
 
 def test_a_given_number_of_clusters_is_used(groups):

@@ -10,7 +10,7 @@ from shoal.errors import UsageError
 from shoal.words import count
 
 if TYPE_CHECKING:
-    from shoal.reproduce.reproduce import Reproduction
+    from shoal.reproduce.runner import Reproduction
 
 
 def reproduce(
@@ -62,7 +62,7 @@ def reproduce(
     from shoal.distributed import is_main, processes
     from shoal.methods.setting_changes import read_changes, read_pairs
     from shoal.reproduce.plan import ReproduceOptions
-    from shoal.reproduce.reproduce import reproduce as run
+    from shoal.reproduce.runner import reproduce as run
 
     seed_words = seeds.replace(",", " ").split()
     if not all(word.isdecimal() for word in seed_words):

@@ -97,7 +97,8 @@ class DiscoverySettings:
         check_seed(self.seed)
         get_method(self.method)
         chosen = self.method_settings or load_recipe(self.recipe, self.method)
-        chosen = chosen.with_seed(self.seed)
+        if isinstance(chosen, TrainedSettings):
+            chosen = replace(chosen, training=replace(chosen.training, seed=self.seed))
         inference = replace(
             chosen.inference,
             must_link=self.must_link,

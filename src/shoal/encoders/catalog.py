@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
+from efficientnet_lite_pytorch import EfficientNet
 
 from shoal.encoders import hub
 from shoal.encoders.efficientnet import split_efficientnet
@@ -12,9 +13,6 @@ from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat
 from shoal.encoders.weights import package_weights, read_weights
 from shoal.errors import MissingError, UnknownName
-
-if TYPE_CHECKING:
-    from efficientnet_lite_pytorch import EfficientNet
 
 IMAGENET = InputFormat(size=224, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 CLIP = InputFormat(
@@ -35,13 +33,11 @@ class EncoderInfo:
     """The package, or the hub id."""
     input_format: InputFormat = IMAGENET
     size_mb: int
-    """Approximate size of the weights file."""
     pretrained_on: str
     """Images and labels of the pretraining."""
 
     @property
     def source(self) -> str:
-        """Where its weights come from, for tables."""
         return f"{self.origin} {self.location}"
 
 
@@ -93,7 +89,6 @@ DEFAULT_ENCODER = "efficientnet-lite2"
 
 
 def is_available(name: str) -> bool:
-    """Return whether the weights of a catalog encoder are on this machine."""
     info = ENCODERS[name]
     if info.origin == "package":
         return package_weights(info.location) is not None
@@ -118,9 +113,7 @@ def load_encoder(
         source, offline = _other_source(name)
         model = hub.load_model(source, offline=offline)
         input_format = hub.read_input_format(source, model.config, offline=offline)
-    elif is_available(name):
-        input_format = info.input_format
-    else:
+    elif not is_available(name):
         # These two files cannot hold code.
         command = f"hf download {info.location} model.safetensors config.json"
         if info.origin == "package":
@@ -129,23 +122,23 @@ def load_encoder(
             f"encoder {name!r}: its weights are not on this machine; run `{command}` "
             f"({info.size_mb} MB) with network access"
         )
+    else:
+        input_format = info.input_format
+        if info.origin == "hub":
+            offline = "a name of the catalog is never downloaded"
+            model = hub.load_model(info.location, offline=offline)
     if input_size is not None:
         input_format = replace(input_format, size=input_size)
     if info is not None and info.origin == "package":
         parts = split_efficientnet(_build_efficientnet(name, info.location))
     else:
-        if info is not None:
-            offline = "a name of the catalog is never downloaded"
-            model = hub.load_model(info.location, offline=offline)
         parts = split_model(model, input_format.size)
     if n_tail_blocks is None:
         n_tail_blocks = min(1, len(parts.blocks))
     return Encoder(name, parts, input_format, n_tail_blocks)
 
 
-def _build_efficientnet(name: str, package: str) -> "EfficientNet":
-    from efficientnet_lite_pytorch import EfficientNet
-
+def _build_efficientnet(name: str, package: str) -> EfficientNet:
     # Without memory at first: initializing the weights would take longer than reading them.
     # Without a fixed image size the padding follows each input, as in the network's training.
     with torch.device("meta"):

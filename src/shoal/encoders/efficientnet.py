@@ -3,20 +3,16 @@
 Shapes: B images, C channels, H x W positions, D dimensions of a feature.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
+from efficientnet_lite_pytorch import EfficientNet
+from efficientnet_lite_pytorch.model import MBConvBlock
 from torch import Tensor, nn
 
 from shoal.encoders.convolution import FoldedConv
 from shoal.encoders.vision import Parts
 
-if TYPE_CHECKING:
-    from efficientnet_lite_pytorch import EfficientNet
-    from efficientnet_lite_pytorch.model import MBConvBlock
 
-
-def split_efficientnet(network: "EfficientNet") -> Parts:
+def split_efficientnet(network: EfficientNet) -> Parts:
     """Split an EfficientNet-lite of efficientnet_lite_pytorch, without its classifier.
 
     The parts share the network's parameters.
@@ -34,7 +30,7 @@ class MobileBlock(nn.Module):
     """An inverted bottleneck: expand, depthwise convolution, project; plus its input if the shapes
     agree."""
 
-    def __init__(self, block: "MBConvBlock") -> None:
+    def __init__(self, block: MBConvBlock) -> None:
         super().__init__()
         arguments = block._block_args
         layers = [
@@ -50,7 +46,6 @@ class MobileBlock(nn.Module):
         self.has_skip = bool(block.id_skip and same_size)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Turn a feature map (B, C, H, W) into another."""
         # Cached tokens have channels first, which would make the sum below slow.
         features = features.contiguous(memory_format=torch.channels_last)
         out = self.layers(features)
@@ -62,7 +57,7 @@ class MobileBlock(nn.Module):
 class PooledMap(nn.Module):
     """The head convolution and the mean over positions."""
 
-    def __init__(self, network: "EfficientNet") -> None:
+    def __init__(self, network: EfficientNet) -> None:
         super().__init__()
         self.conv = FoldedConv(network._conv_head, network._bn1, has_activation=True)
 

@@ -31,23 +31,20 @@ ImageRows = Any
 """N uint8 images (N, S, S, 3): an array, a memory map, a tensor, or `data.pixels.Pixels`. Slices
 and index arrays return a batch as an array or tensor."""
 
-OnTokens = Callable[[slice, Tensor], None]
-"""Called with the rows of a batch and the trunk's tokens for them."""
-
 
 def embed(
     pixels: ImageRows,
     encoder: Encoder,
     *,
     progress: Progress | None = None,
-    on_tokens: OnTokens | None = None,
+    on_tokens: Callable[[slice, Tensor], None] | None = None,
 ) -> Tensor:
     """Return the embeddings (N, D) of uint8 images (N, S, S, 3) as unit rows in float32.
 
     The embedding is the encoder's normalized feature. Images are read in batches (a memory map
     stays on disk), center-cropped and resized. Several processes share the work and each gets all
-    rows. `on_tokens` receives the trunk's tokens of this process's rows. The result is on the
-    encoder's device.
+    rows. `on_tokens` is called with the rows of each batch of this process and the trunk's tokens
+    for them. The result is on the encoder's device.
     """
     features = torch.empty(len(pixels), encoder.feature_dim, device=encoder.device)
     for rows, block in embed_blocks(pixels, encoder, progress=progress, on_tokens=on_tokens):
@@ -60,7 +57,7 @@ def embed_blocks(
     encoder: Encoder,
     *,
     progress: Progress | None = None,
-    on_tokens: OnTokens | None = None,
+    on_tokens: Callable[[slice, Tensor], None] | None = None,
 ) -> Iterator[tuple[slice, Tensor]]:
     """Yield blocks of rows and their embeddings (B, D), for callers that write them to a file.
 
@@ -112,7 +109,6 @@ def center_images(pixels: Tensor, encoder: Encoder) -> Tensor:
 
 
 def crop_size(side: int) -> int:
-    """Return the side of the crop of images of `side` pixels."""
     return max(1, round(side * CROP_RATIO))
 
 

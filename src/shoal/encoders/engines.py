@@ -74,10 +74,19 @@ def use_engine(name: str | None) -> Iterator[None]:
 
 
 def wanted_engine() -> str | None:
-    """Return the engine of `use_engine`, or of $SHOAL_ENGINE, or nothing if neither is set."""
-    engine = _wanted.get() or os.environ.get("SHOAL_ENGINE")
-    if engine:
-        check_engine(engine)
+    """Return the engine of `use_engine`, or of $SHOAL_ENGINE, or None if neither is set; refuse one
+    that is unknown or that this machine does not have."""
+    engine = _wanted.get() or os.environ.get("SHOAL_ENGINE") or None
+    if engine is None or engine == TORCH:
+        return engine
+    if engine not in ENGINES:
+        raise UnknownName("engine", engine, ENGINES)
+    if not has_openvino():
+        raise MissingError(f"engine {engine!r}: {ABSENT}")
+    if engine == "openvino-f16" and not has_float16():
+        raise MissingError(
+            f"engine {engine!r}: this processor does not support float16; use 'openvino' or 'torch'"
+        )
     return engine
 
 
@@ -94,20 +103,6 @@ def choose_engine() -> tuple[str, str]:
     if machine == "aarch64" and has_float16():
         return "openvino-f16", "OpenVINO is installed, and the processor supports float16"
     return "openvino", "OpenVINO is installed"
-
-
-def check_engine(name: str) -> None:
-    """Refuse an engine that is unknown or that this machine does not have."""
-    if name not in ENGINES:
-        raise UnknownName("engine", name, ENGINES)
-    if name == TORCH:
-        return
-    if not has_openvino():
-        raise MissingError(f"engine {name!r}: {ABSENT}")
-    if name == "openvino-f16" and not has_float16():
-        raise MissingError(
-            f"engine {name!r}: this processor does not support float16; use 'openvino' or 'torch'"
-        )
 
 
 @cache

@@ -16,6 +16,7 @@ from shoal.encoders.splitting import architecture_of
 from shoal.encoders.vision import InputFormat
 from shoal.encoders.weights import why_unreadable
 from shoal.errors import MissingError
+from shoal.settings import from_dict
 from shoal.words import first_few, one_line
 
 if TYPE_CHECKING:
@@ -67,7 +68,6 @@ def import_transformers() -> ModuleType:
 
 
 def is_cached(hub_id: str) -> bool:
-    """Return whether the weights of a model are in the local cache of the hub."""
     from huggingface_hub import try_to_load_from_cache
 
     return any(isinstance(try_to_load_from_cache(hub_id, name), str) for name in WEIGHT_FILES)
@@ -131,14 +131,13 @@ def read_input_format(
         size = found.get("crop_size") or found.get("size") or getattr(config, "image_size", 224)
         if isinstance(size, dict):
             size = next(iter(size.values()))  # the height, or the shortest edge
-        red, green, blue = map(float, found["image_mean"])
-        mean = (red, green, blue)
-        red, green, blue = map(float, found["image_std"])
-        std = (red, green, blue)
         for name, usual in USUAL.items():
             if found.get(name, usual) not in (usual, None):
                 raise ValueError(f"{name} is {found[name]}")
-        return InputFormat(size=int(size), mean=mean, std=std)
+        return from_dict(
+            InputFormat,
+            {"size": int(size), "mean": found["image_mean"], "std": found["image_std"]},
+        )
     except Exception as error:  # no file, no JSON, no numbers
         raise MissingError(
             f"{source}: its preprocessor_config.json must have image_mean and image_std of images "

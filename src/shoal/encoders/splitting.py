@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
 Arguments = dict[str, Tensor | tuple[Tensor, Tensor] | bool | None]
-"""Keyword arguments of a module."""
-
-INPUTS: Arguments = {"interpolate_pos_encoding": True}
-"""Arguments of a model other than the images, if it takes them."""
 
 FIRST = "[first]"
 """A step of the finish that is not a module of the model: taking the first token."""
@@ -51,14 +47,9 @@ class Architecture:
     """Builds the module that computes the other arguments of the blocks from their tokens."""
     model_class: str = "AutoModel"
     """The library's class of this model's image encoder."""
-
-    @property
-    def unused(self) -> tuple[str, ...]:
-        """Substrings of the names of weights that the features do not depend on; a file may lack
-        these weights."""
-        if self.is_class_token:
-            return ("mask_token", "pooler")
-        return ("mask_token",)
+    unused: tuple[str, ...] = ("mask_token",)
+    """Substrings of the names of weights that the features do not depend on; a file may lack these
+    weights."""
 
 
 class Rope(nn.Module):
@@ -76,7 +67,9 @@ class Rope(nn.Module):
         return {"position_embeddings": self.rotations(tokens.new_empty(1, 3, side, side))}
 
 
-CLASS_TOKEN = Architecture(is_class_token=True, finish=(FIRST, "layernorm"))
+CLASS_TOKEN = Architecture(
+    is_class_token=True, finish=(FIRST, "layernorm"), unused=("mask_token", "pooler")
+)
 CLIP = Architecture(
     stem=("embeddings", "pre_layrnorm"),  # sic
     finish=(FIRST, "post_layernorm"),
@@ -142,7 +135,6 @@ class FirstToken(nn.Module):
     """The first token."""
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Turn tokens (B, T, C) into (B, C)."""
         return tokens[:, 0]
 
 
@@ -237,9 +229,9 @@ def _finish_step(root: "PreTrainedModel", path: str) -> nn.Module:
 
 
 def _inputs(module: nn.Module) -> Arguments:
-    """Return those of `INPUTS` that a module takes."""
-    names = inspect.signature(module.forward).parameters
-    return {name: value for name, value in INPUTS.items() if name in names}
+    """Return the arguments other than images for a module: whether positions are interpolated."""
+    taken = {"interpolate_pos_encoding"} & inspect.signature(module.forward).parameters.keys()
+    return dict.fromkeys(taken, True)
 
 
 def _blocks(root: "PreTrainedModel") -> nn.ModuleList:

@@ -114,7 +114,6 @@ class InputFormat:
     mean: tuple[float, float, float]
     """Mean of the red, green and blue channel, images scaled to [0, 1]."""
     std: tuple[float, float, float]
-    """Their standard deviation."""
 
     def __post_init__(self) -> None:
         if not MIN_SIZE <= self.size <= MAX_SIZE or min(self.std) <= 0:
@@ -172,9 +171,13 @@ class Encoder(nn.Module):
         for module in list(self.trunk.modules()):
             if isinstance(module, FoldedConv):
                 module.freeze()
-        for field in ("mean", "std"):
-            values = torch.tensor(getattr(input_format, field)).view(1, 3, 1, 1)
-            self.register_buffer(f"_{field}", values, persistent=False)
+        # (3, 1, 1) each
+        self.register_buffer(
+            "_mean", torch.tensor(input_format.mean)[:, None, None], persistent=False
+        )
+        self.register_buffer(
+            "_std", torch.tensor(input_format.std)[:, None, None], persistent=False
+        )
         self._wanted_engine = wanted_engine()
         self.eval()
 
@@ -196,7 +199,6 @@ class Encoder(nn.Module):
 
     @property
     def engine(self) -> str:
-        """The engine that `run_trunk` uses; torch on a GPU."""
         return TORCH if self._compiled is None else self._compiled.engine
 
     @cached_property
@@ -210,7 +212,6 @@ class Encoder(nn.Module):
         return compile_trunk(self.trunk, self.tail, self.input_format.size, engine)
 
     def train(self, mode: bool = True) -> Self:
-        """Stay in evaluation mode."""
         return super().train(False)
 
     def normalize(self, images: Tensor) -> Tensor:

@@ -27,10 +27,9 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
     """Return the tensors of a .pth file by name; refuse a file that holds anything else."""
     try:
         with warnings.catch_warnings(action="ignore"):  # about files that torch then refuses
-            weights = torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises a dozen kinds for a damaged file
         raise MissingError(f"{path}: {why_unreadable(error)}") from error
-    return weights
 
 
 def why_unreadable(error: Exception) -> str:

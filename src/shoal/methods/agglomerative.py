@@ -3,13 +3,11 @@
 The training-free baseline of the CMS paper's Table 1. Labels only estimate K.
 """
 
-from dataclasses import replace
-
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.sums import unit_points
-from shoal.methods.method import Discovery, Method, MethodSettings, Representation
+from shoal.methods.method import Discovery, Method, MethodSettings, Representation, to_numpy
 
 
 def cluster(
@@ -30,8 +28,10 @@ def cluster(
     check_distinct(tree, n_clusters)
     clusters = tree.cut(n_clusters)
     is_labeled = labels != UNLABELED
-    return replace(
-        learned.to_discovery(clusters, n_clusters),
+    return Discovery(
+        clusters=clusters,
+        n_clusters=n_clusters,
+        embeddings=to_numpy(learned.embeddings),
         linkage=tree.linkage,
         accuracies=(matched_accuracy(labels[is_labeled], clusters[is_labeled]),),
         estimate=estimate,

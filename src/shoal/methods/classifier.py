@@ -4,7 +4,7 @@ they cluster.
 Shapes: N rows, B images per batch, D dimensions of a feature, K outputs.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.encoders.vision import Encoder, unit
-from shoal.methods.method import Discovery, Representation, TrainedSettings, shift_and_cut
+from shoal.methods.method import Discovery, Representation, TrainedSettings, shift_and_cut, to_numpy
 from shoal.training.model import Epoch, Model, TaskShape, Tensors, consecutive_labels
 
 
@@ -75,14 +75,12 @@ class ClassifierModel(Model):
         return {"features": features, "cosines": self.classifier(features)}
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
-        """Before the first epoch, initialize the classifier from images if the settings say so."""
         if self.settings.classifier_init == "images" and epoch.number == 0:
             rows = epoch.embed()
             self.classifier.start_at_images(rows, epoch.labels, self.shape.n_known, epoch.generator)
         return {}
 
     def predict(self, embeddings: Tensor) -> Tensor:
-        """Return the cluster (N,) with the largest cosine."""
         return self.classifier(embeddings).argmax(dim=1)  # of (N, K)
 
 
@@ -140,6 +138,10 @@ def cluster_by_classifier(
         unlinked = np.unique(predicted, return_inverse=True)[1]
         predicted = np.where(known == UNLABELED, predicted, known)
     used, clusters = np.unique(predicted, return_inverse=True)
-    return replace(
-        learned.to_discovery(clusters, len(used)), predicted=learned.predicted, unlinked=unlinked
+    return Discovery(
+        clusters=clusters,
+        n_clusters=len(used),
+        embeddings=to_numpy(learned.embeddings),
+        predicted=learned.predicted,
+        unlinked=unlinked,
     )

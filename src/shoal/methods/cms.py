@@ -98,7 +98,6 @@ class Cms(Model):
         self.is_recordable = self.shift.retrieval == "nearest"
 
     def check(self) -> None:
-        """Raise an error if a view has more neighbors than there are other rows in the bank."""
         n_images = self.shape.n_images
         most = (2 * n_images if self.settings.bank == "views" else n_images) - 1
         if self.shift.kernel == "knn" and self.shift.n_neighbors > most:
@@ -108,15 +107,12 @@ class Cms(Model):
             )
 
     def forward(self, inputs: Tensor) -> Tensors:
-        """Return the embeddings v of views."""
         return {"embeddings": self.represent(inputs)}
 
     def represent(self, inputs: Tensor) -> Tensor:
-        """Return the head's output, the embeddings that are clustered."""
         return self.head(self.encoder.tail(inputs))
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
-        """Rebuild the bank from embeddings of every image, or of two random views of each."""
         embeddings = epoch.embed_views() if self.settings.bank == "views" else epoch.embed()
         self.bank = embeddings.clone()
         return collapse_statistics(self.bank)
@@ -125,7 +121,16 @@ class Cms(Model):
         """Return equation 8 and its two terms."""
         loss = self.settings.loss
         views = batch.outputs["embeddings"]  # (2b, D)
-        shifted = batch.gather(self.mean_shift(views, self.neighbors(batch)))  # (2B, D)
+        # z of equation 5; gradients flow through the views only.
+        shifted = shift(
+            views,
+            self.bank,
+            self.neighbors(batch),
+            self.shift,
+            attention=self.attention,
+            detach_norm=loss.detach_norm,
+        )
+        shifted = batch.gather(shifted)  # (2B, D)
         is_reference = loss.denominator == "reference"
         unsupervised = contrastive_loss(shifted, loss.temperature, with_positive=not is_reference)
         supervised = supervised_loss(
@@ -138,20 +143,7 @@ class Cms(Model):
         total = weight * supervised + (1 - weight) * unsupervised
         return {"loss": total, "loss_supervised": supervised, "loss_shifted": unsupervised}
 
-    def mean_shift(self, views: Tensor, neighbors: Neighbors) -> Tensor:
-        """Return z (2b, D): views (2b, D) moved one step toward their neighbors (equation 5).
-        Gradients flow through the views only."""
-        return shift(
-            views,
-            self.bank,
-            neighbors,
-            self.shift,
-            attention=self.attention,
-            detach_norm=self.settings.loss.detach_norm,
-        )
-
     def neighbors(self, batch: Batch) -> Neighbors:
-        """Return the neighbors of this process's views in the bank."""
         views = batch.outputs["embeddings"].detach()
         if self.shift.retrieval != "random":
             return self.search(views, batch.images)
@@ -178,12 +170,10 @@ class Cms(Model):
         )
 
     def identity(self) -> Plain:
-        """Return the settings of the head, the loss, the bank and the shift."""
         return {**super().identity(), "shift": to_dict(self.shift)}
 
 
 def learned_attention(learned: Representation) -> NeighborAttention | None:
-    """Return the learned attention over neighbors, None if the model has none."""
     return learned.model.attention if isinstance(learned.model, Cms) else None
 
 

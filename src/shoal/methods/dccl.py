@@ -12,25 +12,19 @@ Shapes: n training images, N images, E links, B images per batch, C dimensions o
 concepts.
 """
 
-from typing import TYPE_CHECKING
-
-import numpy as np
-from torch import Tensor
-
-from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.categories import other_neighbors
-from shoal.clustering.tree import number_by_first
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
 import torch
+from scipy.sparse import csr_matrix
+from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.clustering.categories import category_centers
+from shoal.arrays import UNLABELED, Ints
+from shoal.clustering.categories import category_centers, other_neighbors
 from shoal.clustering.matching import matched_accuracy
+from shoal.clustering.tree import number_by_first
 from shoal.encoders.vision import Encoder, unit
 from shoal.methods.classifier import labeled_cross_entropy
 from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans
@@ -46,15 +40,13 @@ ends early."""
 
 def link_neighbors(
     points: Tensor, labels: Ints, *, n_neighbors: int, min_similarity: float
-) -> "csr_matrix":
+) -> csr_matrix:
     """Return a symmetric graph (N, N) that links each of the unit points (N, D) with its nearest
     neighbors, weighted by their similarity, at least `min_similarity`.
 
     By their `labels` (N,), -1 for unlabeled, neighbors of the same class are linked with weight 1,
     and those of different classes are not linked.
     """
-    from scipy.sparse import csr_matrix
-
     near = other_neighbors(points, n_neighbors)
     first = np.repeat(np.arange(len(points)), near.indices.shape[1])  # (E,) one end of each link
     second = near.indices.cpu().numpy().ravel()  # (E,) and the other
@@ -68,9 +60,7 @@ def link_neighbors(
     return graph.maximum(graph.T)  # neighbors need not be mutual
 
 
-def find_communities(
-    graph: "csr_matrix", *, resolution: float, min_members: int, seed: int
-) -> Ints:
+def find_communities(graph: csr_matrix, *, resolution: float, min_members: int, seed: int) -> Ints:
     """Return the community (N,) of each image, numbered by its first image; -1 in communities with
     fewer than `min_members`.
 
@@ -124,7 +114,6 @@ class DcclSettings(GcdSettings):
     """Momentum of the centers."""
 
     def concept_weight_at(self, epoch: int) -> float:
-        """Return the weight of the concept loss in an epoch, counted from 0."""
         n_epochs = round(self.concept_ramp * self.training.epochs)
         return linear_schedule(epoch, self.initial_concept_weight, self.concept_weight, n_epochs)
 
@@ -153,7 +142,6 @@ class Dccl(Gcd):
         )
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
-        """Find the concepts of the training images, and their centers."""
         points = epoch.embed()
         labels = epoch.labels.cpu().numpy()
         if epoch.number == 0:
@@ -180,8 +168,7 @@ class Dccl(Gcd):
         features = batch.gather(batch.outputs["features"])  # (2B, C)
         if len(self.centers) == 0:
             return features.sum() * 0
-        temperature = self.settings.concept_temperature
-        logits = features @ self.centers.T / temperature  # (2B, M)
+        logits = features @ self.centers.T / self.settings.concept_temperature  # (2B, M)
         return labeled_cross_entropy(logits, self.concepts[batch.gather(batch.images)])
 
     def after_step(self, batch: Batch) -> None:

@@ -28,13 +28,11 @@ from shoal.methods.method import (
     Representation,
     TrainedSettings,
     resolve_n_clusters,
+    to_numpy,
 )
 from shoal.settings import Count
 from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, Model, TaskShape, Tensors, consecutive_labels
-
-OWN_SEARCH = "the method's published search"
-"""Where K comes from, if `find_n_clusters` estimated it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +55,8 @@ class GcdSettings(TrainedSettings):
     def find_n_clusters(self, learned: Representation, points: Tensor, labels: Ints) -> int:
         """Return K for unit points (N, D) as published: that at which plain k-means of frozen
         features, with one initialization, has the highest labeled accuracy."""
-        frozen = unit_points(learned.embed_frozen(), device=points.device)
+        frozen = learned.embeddings if learned.frozen is None else learned.frozen()
+        frozen = unit_points(frozen, device=points.device)
         return self.search(
             lambda n_clusters: plain_kmeans(frozen, n_clusters, self.training.seed).labels, labels
         )
@@ -118,9 +117,8 @@ def cluster_by_kmeans(
     points = unit_points(learned.embeddings)
     source = ""
     if n_clusters is None and settings.search_n_clusters:
-        source = OWN_SEARCH
-        found = settings.find_n_clusters(learned, points, labels)
-        learned = replace(learned, n_clusters=found)
+        source = "the method's published search"
+        learned = replace(learned, n_clusters=settings.find_n_clusters(learned, points, labels))
     n_clusters = resolve_n_clusters(n_clusters, learned, labels, settings.inference)
     estimate = None
     if n_clusters is None:
@@ -129,8 +127,12 @@ def cluster_by_kmeans(
         n_clusters = estimate.n_clusters
     assigned = settings.assign(points, labels, n_clusters)
     used, clusters = np.unique(assigned.cpu().numpy(), return_inverse=True)
-    return replace(
-        learned.to_discovery(clusters, len(used)), estimate=estimate, n_clusters_source=source
+    return Discovery(
+        clusters=clusters,
+        n_clusters=len(used),
+        embeddings=to_numpy(learned.embeddings),
+        estimate=estimate,
+        n_clusters_source=source,
     )
 
 

@@ -129,9 +129,13 @@ def split_and_merge(
     """
 
     def accepts(parts: list[Ints], sign: int) -> bool:
-        """Return True with the probability min(1, ratio): that of a split, or of a merge if `sign`
-        is -1."""
-        ratio = log_split_ratio(points, parts, prior, concentration)
+        """Return True with the probability min(1, ratio) by the Hastings ratio of a split into
+        these two parts, or of their merge if `sign` is -1."""
+        whole, first, second = (
+            float(gammaln(len(rows))) + log_evidence(points[rows], prior)
+            for rows in (np.concatenate(parts), *parts)
+        )
+        ratio = math.log(concentration) + first + second - whole
         return float(torch.rand(1, dtype=torch.float64, generator=generator).log()) < sign * ratio
 
     n_known = int(labels.max(initial=-1)) + 1
@@ -159,15 +163,6 @@ def split_and_merge(
     for number, rows in enumerate(novel):
         renumbered[rows] = n_known + number
     return renumbered
-
-
-def log_split_ratio(points: Floats, parts: list[Ints], prior: Prior, concentration: float) -> float:
-    """Return the log of the Hastings ratio of a split into two parts, rows of `points`."""
-    whole, first, second = (
-        float(gammaln(len(rows))) + log_evidence(points[rows], prior)
-        for rows in (np.concatenate(parts), *parts)
-    )
-    return math.log(concentration) + first + second - whole
 
 
 def _halves(points: Floats, rows: Ints, labels: Ints, generator: torch.Generator) -> list[Ints]:
@@ -243,8 +238,6 @@ class Gpc(Gcd):
         self.register_buffer("n_clusters", torch.tensor(n_clusters))
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
-        """Cluster the training images, estimate the number of clusters unless it is given, and
-        compute the prototypes."""
         if epoch.number < self.settings.prototype_warmup:
             return {"n_prototypes": float(self.n_clusters)}
         points = epoch.embed()
@@ -260,8 +253,9 @@ class Gpc(Gcd):
         self.n_clusters.fill_(n_clusters)
         self.clusters = torch.from_numpy(clusters).to(points.device)
         self.prototypes = category_centers(points, clusters, n_clusters).float()
-        widths = relative_widths(points, self.clusters, self.prototypes)
-        self.temperatures = self.settings.prototype_temperature * widths
+        self.temperatures = self.settings.prototype_temperature * relative_widths(
+            points, self.clusters, self.prototypes
+        )
         return {"n_prototypes": float(n_clusters)}
 
     def loss(self, batch: Batch) -> Tensors:

@@ -56,8 +56,6 @@ class HypCdSettings(SimGcdSettings):
 class HypCd(SimGcd):
     """SimGCD's loss with hyperbolic contrastive losses and a hyperbolic classifier."""
 
-    settings: HypCdSettings
-
     def __init__(self, encoder: Encoder, settings: HypCdSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
         n_clusters, dim = self.classifier.weight.shape
@@ -106,7 +104,6 @@ class HypCd(SimGcd):
         return torch.cat([clip_rows(features, clip), missing], dim=1)
 
     def predict(self, embeddings: Tensor) -> Tensor:
-        """Return the cluster (N,) with the largest output."""
         return self.classifier(self.settings.clip * embeddings[:, :-1]).argmax(dim=1)  # of (N, K)
 
 

@@ -44,7 +44,6 @@ class LegoGcdSettings(SimGcdSettings):
 class LegoGcd(SimGcd):
     """SimGCD's loss + (1 - λ) · weighted DKL + weighted LER."""
 
-    settings: LegoGcdSettings
     frequencies: Tensor
     """(K,) moving average of the mean prediction."""
 
@@ -82,7 +81,6 @@ class LegoGcd(SimGcd):
 
     @torch.no_grad()
     def after_step(self, batch: Batch) -> None:
-        """Move the class frequencies toward the mean prediction of the batch."""
         mean = batch.gather(batch.outputs["scores"].detach()).softmax(dim=1).mean(dim=0)
         self.frequencies.lerp_(mean, 1 - self.settings.frequency_momentum)
 

@@ -9,7 +9,7 @@ Shapes: N images, D columns of an embedding, M images that were not trained on.
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -41,31 +41,17 @@ class Representation(Trained):
     embed: Callable[[ImageRows], Tensor]
     """Embeds other images."""
     model: Model | None = None
-    """The trained model; None if nothing was trained."""
     frozen: Callable[[], Tensor] | None = None
     """Returns unit embeddings (N, C) of the same images by the frozen encoder; None if
     `embeddings` are these."""
     n_clusters: int | None = None
     """K as the validation images estimate it, if there are any."""
-    rule: str | None = None
-    """The rule that estimated that K."""
     n_shifts: int | None = None
     """Number of shifts, if labels cannot choose it: on embeddings trained with all of them."""
     linkage_method: LinkageMethod | None = None
     """How small clusters are joined, if labels cannot choose it."""
     n_frozen: int | None = None
     """Number of leading columns of `embeddings` that were not trained with labels; None: all."""
-
-    def to_discovery(self, clusters: Ints, n_clusters: int) -> "Discovery":
-        return Discovery(
-            clusters=clusters,
-            n_clusters=n_clusters,
-            embeddings=to_numpy(self.embeddings),
-        )
-
-    def embed_frozen(self) -> Tensor:
-        """Return unit embeddings (N, C) by the frozen encoder, on the device."""
-        return self.embeddings if self.frozen is None else self.frozen()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +76,7 @@ class Discovery:
     accuracies: tuple[float, ...] = ()
     """Accuracy on the labeled images after 0, 1, 2 … shifts."""
     n_shifts: int = 0
-    """The number of shifts after which the clusters were cut."""
     linkage_method: LinkageMethod = "ward"
-    """How small clusters are joined."""
     estimate: NClustersEstimate | None = None
     """The estimate of K with its curve, if these labels estimated it."""
     n_clusters_source: str = ""
@@ -127,7 +111,6 @@ def shift_and_cut(
 
 
 def as_discovery(inference: Inference, embeddings: Tensor) -> Discovery:
-    """Return the result of Algorithm 1 on embeddings (N, D) as a `Discovery`."""
     # Neighbors are those of the embeddings only if these were neither rounded nor scaled.
     is_first = embeddings is inference.first.points and embeddings.dtype == torch.float32
     return Discovery(
@@ -204,13 +187,8 @@ class MethodSettings:
     """Clustering of frozen features, and of the embeddings of a method with mean shifts; its `rule`
     estimates K for every method."""
 
-    def with_seed(self, seed: int) -> Self:
-        """Return these settings with another seed; unchanged if nothing is trained."""
-        return self
-
 
 S = TypeVar("S", bound=MethodSettings)
-"""The settings of a method."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,9 +199,6 @@ class TrainedSettings(MethodSettings):
     """Number of the encoder's last blocks that are trained; None: the one in its catalog entry."""
     training: TrainSettings = field(default_factory=TrainSettings)
 
-    def with_seed(self, seed: int) -> Self:
-        return replace(self, training=replace(self.training, seed=seed))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
@@ -232,12 +207,10 @@ class Method:
     settings: type[MethodSettings]
     """The class of its settings; a subclass of `TrainedSettings` if there is a model."""
     title: str
-    """The name used in papers."""
     cluster: Callable[..., Discovery]
     """Function that clusters embeddings, learned by this or another method, a `Representation`,
     given labels (N,), settings and K (None: estimate it)."""
     model: type[Model] | None = None
-    """The class of its model; None if nothing is trained."""
     shifts: bool = False
     """Whether its clustering shifts embeddings, so that K is also estimated on shifted ones."""
     needs_n_clusters: bool = False
@@ -284,15 +257,15 @@ class Method:
 
         `options` are keyword arguments of `training.loop.train`.
         """
+        embed_frozen = partial(_embed_frozen, settings, device)
         if self.model is None:
-            encoder = load_encoder(settings.encoder, input_size=settings.input_size).to(device)
-            progress = options.get("progress")
-            frozen = embed(task.pixels, encoder, progress=progress and partial(progress, "images"))
-            return Representation(embeddings=frozen, embed=lambda pixels: embed(pixels, encoder))
+            return Representation(embeddings=embed_frozen(task.pixels), embed=embed_frozen)
         assert isinstance(settings, TrainedSettings)
-        embed_frozen = partial(_embed_frozen, task, settings, device)
         if self.needs_n_clusters and task.n_clusters is None:
-            task = replace(task, n_clusters=_estimate_frozen(task, settings, embed_frozen()))
+            n_clusters = infer(
+                embed_frozen(task.pixels), task.visible_labels, None, settings.inference
+            ).n_clusters
+            task = replace(task, n_clusters=n_clusters)
         model = self.build(settings, shape_of(task)).to(device)
         trained = train(task, model, settings.training, rule=settings.inference.rule, **options)
         validation = trained.validation
@@ -301,22 +274,13 @@ class Method:
             **vars(trained),
             embed=model.embed,
             model=model,
-            frozen=embed_frozen,
+            frozen=partial(embed_frozen, task.pixels),
             n_frozen=0,
             n_clusters=validation.n_clusters,
-            rule=validation.rule,
         )
 
 
-def _estimate_frozen(task: Task, settings: MethodSettings, frozen: Tensor) -> int:
-    """Return K estimated on frozen embeddings with the labels that training sees."""
-    labels = task.labels.copy()
-    if task.validation is not None:
-        labels[task.validation] = UNLABELED
-    return infer(frozen, labels, None, settings.inference).n_clusters
-
-
-def _embed_frozen(task: Task, settings: MethodSettings, device: torch.device) -> Tensor:
-    """Return unit embeddings (N, C) of a task's images from the frozen encoder."""
+def _embed_frozen(settings: MethodSettings, device: torch.device, pixels: ImageRows) -> Tensor:
+    """Return unit embeddings (N, C) of images from the frozen encoder."""
     encoder = load_encoder(settings.encoder, input_size=settings.input_size).to(device)
-    return embed(task.pixels, encoder)
+    return embed(pixels, encoder)

@@ -50,9 +50,6 @@ class Orca(ClassifierModel):
     """L_S + L_P + R: cross-entropy with an uncertainty adaptive margin, pairwise objective and
     entropy regularization."""
 
-    margin: Tensor
-    """Of the current epoch."""
-
     @torch.no_grad()
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Measure the uncertainty about the unlabeled images: 1 - mean largest probability."""
@@ -65,7 +62,6 @@ class Orca(ClassifierModel):
         return {"uncertainty": float(uncertainty)}
 
     def loss(self, batch: Batch) -> Tensors:
-        """Return the loss and its terms, over both views of each image."""
         settings = self.settings
         logits = settings.scale * batch.gather(batch.outputs["cosines"])  # (2B, K)
         probabilities = logits.softmax(dim=1)

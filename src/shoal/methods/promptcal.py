@@ -14,7 +14,6 @@ graph, of which affinities of the first V are computed; k neighbors.
 """
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -117,7 +116,6 @@ class PromptCalSettings(GcdSettings):
         return min(round(self.first_stage * epochs), epochs - 1)
 
     def affinity_weight_at(self, epoch: int) -> float:
-        """Return w of an epoch, counted from 0."""
         n_epochs = min(self.affinity_epochs, (self.training.epochs - self.n_first) // 2)
         return self.affinity_weight * ramp_up(epoch - self.n_first, n_epochs)
 
@@ -185,10 +183,6 @@ class PromptCal(Model):
     reads_images = True
     memory_labels: Tensor
     n_remembered: Tensor
-    # Of the current step: the teacher's outputs, and rows (M,) of the memory.
-    teacher_outputs: Mapping[str, Tensor]
-    is_filled: Tensor
-    is_negative: Tensor
 
     def __init__(self, encoder: Encoder, settings: PromptCalSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
@@ -213,8 +207,9 @@ class PromptCal(Model):
     @property
     def parts(self) -> nn.ModuleDict:
         """The trained parts, of which the teacher has copies."""
-        parts = {"tail": self.encoder.tail, "prompts": self.prompts, "heads": self.heads}
-        return nn.ModuleDict(parts)
+        return nn.ModuleDict(
+            {"tail": self.encoder.tail, "prompts": self.prompts, "heads": self.heads}
+        )
 
     def check(self) -> None:
         """Refuse more neighbors than a view has in a batch: the memory is empty at first."""
@@ -240,11 +235,9 @@ class PromptCal(Model):
         return outputs
 
     def represent(self, inputs: Tensor) -> Tensor:
-        """Return the features, which images are clustered by."""
         return self.prompts(inputs, self.encoder.trunk, self.encoder.tail)["features"]
 
     def lr_at(self, epoch: int, settings: TrainSettings) -> float:
-        """Return the learning rate of an epoch; that of the second stage may restart."""
         n_first = self.settings.n_first
         if not self.settings.restarts_lr:
             return settings.lr_at(epoch)
@@ -253,14 +246,14 @@ class PromptCal(Model):
         return replace(settings, epochs=settings.epochs - n_first).lr_at(epoch - n_first)
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
-        """Copy the networks to the teacher when the second stage begins."""
         if epoch.number == self.settings.n_first:
             self._update_teacher(momentum=0.0)
         return {}
 
     @torch.no_grad()
     def _run_teacher(self, batch: Batch) -> None:
-        """Run the teacher over the views, and sample negatives from the memory."""
+        """Run the teacher over the views, and choose the rows (M,) of the memory that are filled,
+        and those that are negatives, for this step."""
         with autocast(self.device):
             outputs = self.run(self.teacher, batch.inputs)
         self.teacher_outputs = {name: batch.gather(rows) for name, rows in outputs.items()}

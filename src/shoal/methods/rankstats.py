@@ -78,8 +78,9 @@ class RankStats(ClassifierModel):
         """Return the mean binary cross-entropy over pairs of unlabeled images, of the similarity of
         their probabilities (2B, K) with whether their rank statistics are the same."""
         features = batch.outputs["features"].detach()
-        ranked = batch.gather(rank_statistics(features, self.settings.n_ranked))
-        ranked = ranked[: batch.n_images]  # (B, ranks) of view 1
+        n_ranked = min(self.settings.n_ranked, features.shape[1])
+        ranked = features.abs().topk(n_ranked, dim=1).indices.sort(dim=1).values
+        ranked = batch.gather(ranked)[: batch.n_images]  # (B, ranks) of view 1
         is_unlabeled = batch.labels[: batch.n_images] == UNLABELED
         weights = (is_unlabeled[:, None] & is_unlabeled).float()  # (B, B)
         first, second = probabilities.chunk(2)
@@ -87,12 +88,6 @@ class RankStats(ClassifierModel):
         is_positive = (ranked[:, None] == ranked[None, :]).all(dim=2).float()  # (B, B)
         losses = F.binary_cross_entropy(similarity, is_positive, reduction="none")
         return (losses * weights).sum() / weights.sum().clamp_min(1)
-
-
-def rank_statistics(features: Tensor, n_ranked: int) -> Tensor:
-    """Return the columns (N, ranks) of the entries of features (N, C) with the largest magnitude,
-    sorted."""
-    return features.abs().topk(min(n_ranked, features.shape[1]), dim=1).indices.sort(dim=1).values
 
 
 def consistency_loss(probabilities: Tensor) -> Tensor:

@@ -67,7 +67,6 @@ def get_method(name: str) -> Method:
 
 
 def recipe_names(method: str = DEFAULT_METHOD) -> list[str]:
-    """Return the names of the recipes of a method that come with Shoal."""
     get_method(method)
     files = _file_names(method)
     benchmarks = [name for name, kind in BENCHMARK_KINDS.items() if files & {name, kind}]
@@ -134,5 +133,4 @@ def recipe_for(benchmark: str, encoder: str, method: str = DEFAULT_METHOD) -> st
         candidates = [benchmark, "dino"]
     elif encoder.startswith("clip"):
         candidates = [f"{benchmark}-clip", "clip"]
-    names = recipe_names(method)
-    return next((name for name in candidates if name in names), "default")
+    return next((name for name in candidates if name in recipe_names(method)), "default")

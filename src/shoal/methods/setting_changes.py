@@ -70,7 +70,6 @@ def plain_name(name: str) -> str:
 
 
 def has_setting(method: str, name: str) -> bool:
-    """Return whether a dotted name is a setting of a method."""
     return name.removeprefix(f"{method}.") in _setting_names(method)
 
 
@@ -108,7 +107,6 @@ def describe_unknown_setting(
 
 @cache
 def _setting_names(method: str) -> frozenset[str]:
-    """Return the dotted names of all settings of a method."""
     return frozenset(_dotted(to_dict(get_method(method).settings())))
 
 
@@ -121,7 +119,6 @@ def _dotted(plain: Plain) -> Iterator[str]:
 
 
 def get_protocol(name: str) -> Plain:
-    """Return the values of settings of a protocol, by dotted name."""
     if name not in PROTOCOLS:
         raise UnknownName("protocol", name, PROTOCOLS)
     return PROTOCOLS[name]

@@ -51,7 +51,6 @@ class SimGcdSettings(ClassifierSettings):
     """ε: weight of the mean-entropy maximization."""
 
     def teacher_temperature_at(self, epoch: int) -> float:
-        """Return τ_t in an epoch, counted from 0."""
         warmup = min(self.teacher_warmup, self.training.epochs // 2)
         first = self.initial_teacher_temperature
         return linear_schedule(epoch, first, self.teacher_temperature, warmup)
@@ -96,7 +95,6 @@ class SimGcd(ClassifierModel):
         }
 
     def contrastive_losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return InfoNCE and the supervised contrastive loss of the projections."""
         views = batch.gather(batch.outputs["projections"])  # (2B, D)
         losses = gcd_losses(views, batch.labels, self.settings.loss)
         return losses["loss_contrastive"], losses["loss_supervised"]

@@ -28,8 +28,6 @@ from shoal.training.tokens import TokenCache, ViewPool, cache_tokens, pool_views
 TrunkKey = tuple[str, int | None, int | None]
 """An encoder, how many of its last blocks are trained, and its input size."""
 
-PlannedTraining = tuple[Task, TrainedSettings]
-
 
 @dataclass(kw_only=True)
 class TrunkOutputs:
@@ -44,7 +42,7 @@ class TrunkOutputs:
         self,
         task: Task,
         settings: TrainedSettings,
-        planned: Sequence[PlannedTraining] = (),
+        planned: Sequence[tuple[Task, TrainedSettings]] = (),
         *,
         with_pool: bool = True,
         progress: Progress | None = None,
@@ -66,9 +64,11 @@ class TrunkOutputs:
                 views = used
         is_missing = key not in self.tokens
         if is_missing or len(views):
-            name, n_tail_blocks, input_size = key
-            encoder = load_encoder(name, n_tail_blocks=n_tail_blocks, input_size=input_size)
-            encoder = encoder.to(self.device)
+            encoder = load_encoder(
+                settings.encoder,
+                n_tail_blocks=settings.n_tail_blocks,
+                input_size=settings.input_size,
+            ).to(self.device)
             pixels = resident(self.pixels, self.device)
         n_views = n_local(len(views))
         n_images = n_local(len(self.pixels)) if is_missing else 0
@@ -78,8 +78,10 @@ class TrunkOutputs:
             cache_key = None
             # A GPU computes views faster than a disk reads them.
             if self.device.type == "cpu" and world_size() == 1 and isinstance(self.pixels, Pixels):
-                inputs = f"{self.pixels.checksum} {pool_key} {encoder.identity()} {encoder}"
-                cache_key = f"{inputs} {describe_device(self.device)} {environment()}"
+                cache_key = (
+                    f"{self.pixels.checksum} {pool_key} {encoder.identity()} {encoder} "
+                    f"{describe_device(self.device)} {environment()}"
+                )
             pool = pool_views(
                 pixels,
                 encoder,
@@ -102,21 +104,16 @@ class TrunkOutputs:
             pool=self.pools[key][1] if has_pool else None,
         )
 
-    def drop(self, key: TrunkKey) -> None:
-        self.tokens.pop(key, None)
-        self.pools.pop(key, None)
-
     def free(self) -> None:
         self.tokens.clear()
         self.pools.clear()
 
 
 def trunk_key(settings: TrainedSettings) -> TrunkKey:
-    """Return what tokens depend on besides the images."""
     return settings.encoder, settings.n_tail_blocks, settings.input_size
 
 
-def _used_views(planned: Sequence[PlannedTraining], settings: TrainedSettings) -> Ints:
+def _used_views(planned: Sequence[tuple[Task, TrainedSettings]], settings: TrainedSettings) -> Ints:
     """Return the views of a pool that are used by the planned training runs that sample views as
     one with these settings does."""
     views = np.empty(0, dtype=np.int64)
@@ -124,6 +121,6 @@ def _used_views(planned: Sequence[PlannedTraining], settings: TrainedSettings) -
     for task, other in planned:
         is_same = (other.training.views, other.training.seed) == (training.views, training.seed)
         if is_same and trunk_key(other) == trunk_key(settings):
-            sampler = Sampler(task.training_labels, other.training)
-            views = np.union1d(views, sampler.pooled_views(task.training))
+            used = Sampler(task.training_labels, other.training).pooled_views(task.training)
+            views = np.union1d(views, used)
     return views

@@ -109,7 +109,6 @@ class Uno(Model):
         return {}
 
     def loss(self, batch: Batch) -> Tensors:
-        """Return the mean over both kinds of heads, and each of them."""
         clustering = self.swapped_losses(batch, "cosines")  # (H,)
         overclustering = self.swapped_losses(batch, "finer_cosines")  # (H,)
         self.head_losses += clustering.detach()

@@ -17,7 +17,6 @@ Setup = Literal["transductive", "inductive", "unsupervised"]
 never trained on. 'unsupervised': the training part, without any labels."""
 
 KSource = Literal["given", "estimated"]
-"""Whether K is given or estimated."""
 
 Measure = Literal["accuracy", "all", "n_clusters", "recall"]
 """The numbers of a table: All / Known / Novel accuracy, All alone, K and its error, or Recall@8."""
@@ -42,8 +41,6 @@ class TableRow:
     """The method that clusters, or a name in `FIXED_SHIFTS`; None: the same method."""
     changes: Mapping[str, str | float] = field(default_factory=dict)
     """Settings that differ from the recipe, by dotted name."""
-    equal_weights: bool = False
-    """Whether α = k/(k+1), so that a query weighs as much as each of its k neighbors."""
     n_clusters: KSource = "given"
     setup: Setup = "transductive"
     selection: KSource = "estimated"
@@ -81,10 +78,11 @@ def _rows(
         source: KSource = "estimated" if name.endswith("K estimated") else n_clusters
         title, shifts, _ = name.partition(",")[0].partition(" + IMS")
         clustering = "cms" if shifts else None
-        row = TableRow(
-            name, method=by_title[title], clustering=clustering, n_clusters=source, setup=setup
+        rows.append(
+            TableRow(
+                name, method=by_title[title], clustering=clustering, n_clusters=source, setup=setup
+            )
         )
-        rows.append(row)
     return tuple(rows)
 
 
@@ -212,7 +210,10 @@ EXPERIMENTS: dict[str, Experiment] = {
             TWO,
             (
                 *_varied("inference.shift.alpha", 0.5, 0.6, 0.7, 0.8),
-                TableRow("1/(k+1)", equal_weights=True),
+                TableRow(
+                    "1/(k+1)",
+                    changes={"inference.shift.n_neighbors": 8, "inference.shift.alpha": 8 / 9},
+                ),
             ),
         ),
         Experiment(

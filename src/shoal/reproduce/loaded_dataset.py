@@ -41,7 +41,6 @@ class BenchmarkImages:
     n_classes: int
     """The true K, for cells in which it is given."""
     benchmark: Benchmark
-    """The part as it was read."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,6 @@ class LoadedDataset:
 
     @cached_property
     def trunk_outputs(self) -> TrunkOutputs:
-        """The outputs of the frozen trunk for the training part."""
         return TrunkOutputs(pixels=self.train.pixels, device=self.device)
 
     @cached_property
@@ -88,9 +86,8 @@ class LoadedDataset:
         )
         if cell.trained is None or get_method(cell.method).reads_images:
             return task
-        for split in [*self.trunk_outputs.tokens]:
-            if split != trunk_key(cell.trained):
-                self.trunk_outputs.drop(split)
+        if trunk_key(cell.trained) not in self.trunk_outputs.tokens:
+            self.trunk_outputs.free()  # those of the previous cells
         return self.trunk_outputs.prepare(task, cell.trained, with_pool=with_pool)
 
     def _validation(self, cell: Cell) -> Ints | None:

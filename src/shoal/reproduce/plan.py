@@ -26,7 +26,6 @@ PROTOCOLS = {
     "reference": "losses, head, bank and views of the released code; snapshot and K are chosen by "
     "HIDDEN labels, which no user has: not comparable with the protocol 'paper'",
 }
-"""Protocols by name, with a description for the notes under a table."""
 
 VALIDATION_SHARE = 0.2
 INDUCTIVE_SHARE = 0.1
@@ -56,7 +55,6 @@ class ReproduceOptions:
     """Settings for every row, by dotted name; with a method's name in front, as in
     'cms.loss.temperature', for that method alone. The changes of a row are applied after them."""
     protocol: str = "paper"
-    """A name in `PROTOCOLS`."""
     methods: tuple[str, ...] = ()
     """Run only the rows of these methods; empty: all of them."""
 
@@ -81,7 +79,6 @@ class Cell:
     settings: MethodSettings
     clustering: str
     clustering_settings: MethodSettings
-    """Settings of the method that clusters."""
     n_clusters: KSource
     setup: Setup
     selection: KSource
@@ -92,7 +89,6 @@ class Cell:
 
     @property
     def trained(self) -> TrainedSettings | None:
-        """The settings of a method that trains; None for one that does not."""
         return self.settings if isinstance(self.settings, TrainedSettings) else None
 
     @property
@@ -106,7 +102,6 @@ class Cell:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts of the dataset that the cell reads."""
         if self.setup == "inductive" or self.sees_hidden_labels:
             return ("train", "test")
         return ("train",)
@@ -149,7 +144,6 @@ class Plan:
 
     @property
     def cells(self) -> list[Cell]:
-        """All cells, dataset by dataset."""
         return [cell for cells in self.grid.values() for cell in cells]
 
     @property
@@ -205,17 +199,14 @@ def make_cell(
     encoder = options.encoder or experiment.encoder
 
     def settings_of(method: str) -> MethodSettings:
-        """Return the recipe, changed by the protocol, then by the user, then by the row."""
+        """Return the recipe, changed by the protocol, then by the user, the row and the seed."""
         settings: MethodSettings = load_recipe(recipe_for(dataset, encoder, method), method)
         if options.protocol == "reference":
             settings = follow_protocol(settings, "reference", method)
         settings = with_encoder(settings, encoder)
         changes = {"input_size": options.input_size, **options.changes, **row.changes}
-        settings = change_settings(settings, method, changes, where=f"{method} on {dataset}")
-        if row.equal_weights:
-            k = settings.inference.shift.n_neighbors
-            settings = change_settings(settings, method, {"inference.shift.alpha": k / (k + 1)})
-        return settings.with_seed(seed)
+        changes["training.seed"] = seed
+        return change_settings(settings, method, changes, where=f"{method} on {dataset}")
 
     settings = settings_of(trained_method)
     method = get_method(trained_method)

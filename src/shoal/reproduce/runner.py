@@ -1,9 +1,12 @@
-"""Run cells, each into one JSON file; cells that need the same training are run as a group."""
+"""Reproduce tables of the paper: run the missing cells, each into one JSON file, and write tables.
+
+Cells that need the same training are run as a group.
+"""
 
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -12,18 +15,20 @@ import torch
 
 from shoal.arrays import UNLABELED
 from shoal.clustering.matching import gcd_accuracy
+from shoal.data.benchmarks import BENCHMARKS, get_facts
 from shoal.distributed import ProcessLost, barrier, is_main
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import check_directions, is_out_of_memory
-from shoal.errors import MissingError, ShoalError
+from shoal.encoders.embed import check_directions
+from shoal.errors import MissingError, ShoalError, UsageError
 from shoal.files import make_folder, write_text
 from shoal.methods.cms import learned_attention
 from shoal.methods.method import Discovery, Representation, nearest_clusters, shift_and_cut
 from shoal.methods.registry import get_method
-from shoal.reproduce.experiments import FIXED_SHIFTS
+from shoal.reproduce.experiments import FIXED_SHIFTS, get_experiment
 from shoal.reproduce.loaded_dataset import LoadedDataset, check_dataset
-from shoal.reproduce.plan import Cell
-from shoal.reproduce.tables import Result, describe, read_result, recall
+from shoal.reproduce.plan import Cell, Plan, ReproduceOptions, check_changes, make_plan
+from shoal.reproduce.tables import Record, Result, build_table, describe, read_result, recall
+from shoal.runs import csv_text
 from shoal.training.checkpoint import is_finished
 from shoal.training.task import Task
 from shoal.training.validation import validate
@@ -65,7 +70,6 @@ class Runner:
         return self.out / "cells" / f"{cell.key}.json"
 
     def _read(self, cells: Iterable[Cell]) -> dict[str, Result]:
-        """Return the results of those cells that are finished, by key."""
         finished = [cell for cell in cells if self._file(cell).exists()]
         return {cell.key: read_result(self._file(cell)) for cell in finished}
 
@@ -86,7 +90,6 @@ class Runner:
             load_encoder(name, n_tail_blocks=split, input_size=input_size)
 
     def _run_group(self, cells: list[Cell]) -> None:
-        """Train once, then cluster and score for each cell."""
         first = cells[0]
         loaded = self._load(first)
         # Images that cannot be read would fail every cell of the dataset, so this error is raised.
@@ -105,8 +108,7 @@ class Runner:
 
     def _skip(self, cells: list[Cell], error: ShoalError) -> None:
         """Log an error and continue without these cells; raise one that would affect every cell."""
-        is_fatal = isinstance(error, MissingError | ProcessLost)
-        if is_fatal or is_out_of_memory(error):
+        if isinstance(error, MissingError | ProcessLost):
             raise error
         for cell in cells:
             self.failed[cell.key] = error
@@ -125,7 +127,6 @@ class Runner:
         return loaded
 
     def _learn(self, cell: Cell, loaded: LoadedDataset) -> tuple[Task, Representation]:
-        """Train or embed; return the task and the representation."""
         folder = self.out / "trainings" / f"{cell.dataset}_{cell.method}_{cell.training_key}"
         task = loaded.task(cell, with_pool=not is_finished(folder))
         self.log(f"{cell.dataset}, {cell.method}: learning embeddings")
@@ -133,14 +134,14 @@ class Runner:
             task, cell.settings, device=self.device, folder=folder, resume=True
         )
         # The features of images that are too small for an encoder are all zero.
-        is_zero = (learned.embeddings == 0).all(dim=1)
-        check_directions(is_zero, loaded.train.names, loaded.input_size)
+        check_directions(
+            (learned.embeddings == 0).all(dim=1), loaded.train.names, loaded.input_size
+        )
         return task, learned
 
     def _finish(
         self, cell: Cell, learned: Representation, task: Task, loaded: LoadedDataset
     ) -> None:
-        """Cluster, score and write the result."""
         start = time.monotonic()
         if cell.n_clusters == "estimated" and cell.selection == "given":
             learned = estimate_k(learned, task, cell.settings.inference.rule)
@@ -178,8 +179,7 @@ class Runner:
         n_clusters = loaded.train.n_classes if cell.n_clusters == "given" else None
         if cell.clustering in FIXED_SHIFTS:
             assert n_clusters is not None
-            n_shifts = FIXED_SHIFTS[cell.clustering]
-            return cluster_after(n_shifts, learned, cell, n_clusters)
+            return cluster_after(FIXED_SHIFTS[cell.clustering], learned, cell, n_clusters)
         method = get_method(cell.clustering)
         settings = cell.clustering_settings
         if cell.setup != "inductive":
@@ -222,7 +222,7 @@ def estimate_k(learned: Representation, task: Task, rule: str) -> Representation
         rows = task.validation
         assert rows is not None
         validation = validate(learned.embeddings[rows], task.labels[rows], rule=rule)
-    return replace(learned, n_clusters=validation.n_clusters, rule=validation.rule)
+    return replace(learned, n_clusters=validation.n_clusters)
 
 
 def group_by_training(cells: Iterable[Cell]) -> list[list[Cell]]:
@@ -244,3 +244,62 @@ def group_by_training(cells: Iterable[Cell]) -> list[list[Cell]]:
         return f"{key} {cell.trained.n_tail_blocks} {training.seed} {training.views} {cell.setup}"
 
     return sorted(groups.values(), key=cache_key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """A reproduced table: its text, its files, and the numbers in it."""
+
+    failures: dict[str, str]
+    """Error messages of its failed cells, by key."""
+    text: str
+    records: list[Record]
+    files: list[Path]
+
+
+def reproduce(
+    names: Sequence[str],
+    roots: Mapping[str, Path | str],
+    out: Path | str,
+    *,
+    device: torch.device,
+    seeds: Sequence[int] = (0,),
+    options: ReproduceOptions,
+    log: Callable[[str], None] | None = None,
+) -> list[Reproduction]:
+    """Run tables of the paper on benchmarks in `roots` and write them into `out`.
+
+    What they share is trained once. Finished cells and training runs in `out` are used, and an
+    interrupted one is resumed. A training run that fails is logged and left out of the tables; if
+    there is no result at all, its error is raised. Several processes share every training run and
+    clustering; the main one writes, and the others return an empty list.
+    """
+    experiments = [get_experiment(name, options.methods) for name in dict.fromkeys(names)]
+    if not roots:
+        raise UsageError(f"reproduce: no --root DATASET=FOLDER; datasets: {', '.join(BENCHMARKS)}")
+    for dataset in roots:
+        get_facts(dataset)
+    check_changes(experiments, options)
+    plans = []
+    for experiment in experiments:
+        # In the order of the paper's columns, then datasets that the paper does not have.
+        columns = sorted(roots, key=lambda name: (*experiment.datasets, name).index(name))
+        plans.append(make_plan(experiment, columns, seeds, options))
+    runner = Runner(roots=roots, out=Path(out), device=device, log=log or (lambda text: None))
+    results = runner.run_cells([cell for plan in plans for cell in plan.cells])
+    if not is_main():
+        return []
+    return [_write(runner, plan, results) for plan in plans]
+
+
+def _write(runner: Runner, plan: Plan, results: Mapping[str, Result]) -> Reproduction:
+    keys = {cell.key for cell in plan.cells}
+    failures = {key: str(error) for key, error in runner.failed.items() if key in keys}
+    text, records = build_table(plan, results, failures)
+    name = f"table{plan.experiment.name}"
+    if plan.options.protocol != "paper":
+        name += f"_{plan.options.protocol}"
+    files = [runner.out / f"{name}.md", runner.out / f"{name}.csv"]
+    write_text(files[0], text)
+    write_text(files[1], csv_text(list(records[0]), [list(record.values()) for record in records]))
+    return Reproduction(failures=failures, text=text, records=records, files=files)

@@ -38,7 +38,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "all": ("All",),
     "n_clusters": ("K", "Err %"),
 }
-"""The columns of a table by what it measures."""
 
 
 Result = Plain
@@ -53,8 +52,7 @@ def recall(embeddings: Tensor, images: BenchmarkImages) -> dict[str, float]:
     """
     same_row = torch.arange(len(embeddings), device=embeddings.device)
     n_neighbors = min(RECALL_AT, len(embeddings) - 1)
-    lists = k_nearest(embeddings, embeddings, n_neighbors, exclude=same_row)
-    near = lists.indices.cpu().numpy()
+    near = k_nearest(embeddings, embeddings, n_neighbors, exclude=same_row).indices.cpu().numpy()
     is_labeled = images.labels != UNLABELED
     queries = {"all": slice(None), "labeled": is_labeled, "unlabeled": ~is_labeled}
     return {
@@ -104,7 +102,6 @@ def read_result(file: Path) -> Result:
 
 
 def numbers(measure: str, result: Result) -> list[float]:
-    """Return the numbers of a cell in the columns of a table."""
     if measure == "n_clusters":
         return [result["n_clusters"], result["n_clusters_error"]]
     scores = result["recall"] if measure == "recall" else result["accuracy"]
@@ -112,19 +109,14 @@ def numbers(measure: str, result: Result) -> list[float]:
 
 
 def _collapse(learned: Representation) -> Plain | None:
-    """Return the collapse statistics of the snapshot, with a warning if it or the last bank has
-    collapsed."""
+    """Return the collapse statistics of the snapshot, with a warning if it has collapsed."""
     if learned.epoch == 0:
         return None
     statistics = collapse_statistics(learned.embeddings)
-    warning = describe_collapse(statistics)
-    # A bank is filled at the start of an epoch: the first one shows the untrained head.
-    if len(learned.metrics) > 1:
-        warning = warning or describe_collapse(learned.metrics[-1])
     return {
         "mean_cosine": statistics["bank_cosine"],
         "rank": statistics["bank_rank"],
-        "warning": warning,
+        "warning": describe_collapse(statistics),
     }
 
 
@@ -155,21 +147,22 @@ def build_table(
             mean = statistics.fmean(values) if values else None
             spread = statistics.stdev(values) if len(values) > 1 else None
             rows[row].append(_text(mean, spread, paper, experiment.measure))
-            record: Record = {
-                "table": experiment.name,
-                "row": row,
-                "dataset": dataset,
-                "column": column,
-                "ours": mean,
-                "spread": spread,
-                "n_seeds": len(found),
-                "paper": paper,
-                "encoder": plan.encoder,
-                "protocol": plan.options.protocol,
-                "images": max((each["images"] for each in found), default=None),
-                "remarks": " ".join(cell_remarks) or None,
-            }
-            records.append(record)
+            records.append(
+                {
+                    "table": experiment.name,
+                    "row": row,
+                    "dataset": dataset,
+                    "column": column,
+                    "ours": mean,
+                    "spread": spread,
+                    "n_seeds": len(found),
+                    "paper": paper,
+                    "encoder": plan.encoder,
+                    "protocol": plan.options.protocol,
+                    "images": max((each["images"] for each in found), default=None),
+                    "remarks": " ".join(cell_remarks) or None,
+                }
+            )
     titles = [BENCHMARKS[dataset].title for dataset in plan.datasets]
     header = ["", *map(" ".join, product(titles, columns))]
     misprints = MISPRINTS.get(experiment.name, ())
@@ -190,7 +183,6 @@ def find_remarks(
     results: Mapping[str, Result],
     failures: Mapping[str, str],
 ) -> list[str]:
-    """Return sentences about failed and collapsed training runs."""
     remarks = []
     for cell in cells:
         start = name
@@ -218,7 +210,6 @@ def _text(mean: float | None, spread: float | None, paper: float | None, measure
 
 
 def _title(plan: Plan) -> str:
-    """Return the title, followed by the protocol unless it is the paper's."""
     title = plan.experiment.title
     if plan.experiment.name.isdecimal():
         title = f"Table {plan.experiment.name}: {title}"

@@ -60,7 +60,6 @@ def write_checkpoint(file: Path, tensors: Mapping[str, Tensor], about: Plain) ->
 
 
 def read_checkpoint(file: Path) -> tuple[Tensors, Plain]:
-    """Read the tensors of a checkpoint, to the CPU, and its JSON."""
     with reading(file):
         try:
             with safe_open(file, framework="pt") as opened:
@@ -150,8 +149,7 @@ class Checkpointer:
 
     def _resume(self, file: Path) -> None:
         tensors, about = read_checkpoint(file)
-        identity = json.loads(json.dumps(self.identity))  # tuples become lists
-        different = differences(identity, about.get("identity", {}))
+        different = differences(self.identity, about.get("identity", {}))
         if different:
             raise UsageError(
                 f"{file}: cannot be resumed, because the run was started with different settings: "
@@ -204,21 +202,16 @@ class Checkpointer:
             "identity": self.identity,
             "is_finished": is_last,
             "last": asdict(validation),
-            **self._about_best(),
+            "best": self.best and asdict(self.best.validation),
+            "best_epoch": self.best and self.best.epoch,
         }
         write_checkpoint(self.folder / CHECKPOINT, tensors, about)
         self._saved_at = time.monotonic()
         self._follow_checkpoint()
 
     def _snapshot(self, validation: Validation) -> Snapshot:
-        tensors = self.model.saved_tensors().items()
-        copies = {name: value.clone() for name, value in tensors}
+        copies = {name: value.clone() for name, value in self.model.saved_tensors().items()}
         return Snapshot(epoch=len(self.metrics), validation=validation, tensors=copies)
-
-    def _about_best(self) -> Plain:
-        if self.best is None:
-            return {"best": None}
-        return {"best": asdict(self.best.validation), "best_epoch": self.best.epoch}
 
     def write_best(self) -> None:
         """Write the best snapshot, before the checkpoint that names it, unless its file exists."""
@@ -226,7 +219,7 @@ class Checkpointer:
             return
         file = self._best_file(self.best.epoch)
         if not file.is_file():
-            write_checkpoint(file, self.best.tensors, self._about_best())
+            write_checkpoint(file, self.best.tensors, {"epoch": self.best.epoch})
 
     def _write_metrics(self) -> None:
         assert self.folder is not None
@@ -243,7 +236,6 @@ class Checkpointer:
                 old.unlink()
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Load the weights of a snapshot into the networks."""
         load_weights(self.model, snapshot.tensors, "the best snapshot")
 
     def _best_file(self, epoch: int) -> Path:

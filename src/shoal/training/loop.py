@@ -49,7 +49,6 @@ class Trained:
     epoch: int = 0
     """The epoch of the snapshot, counted from 1; 0 if nothing was trained."""
     validation: Validation | None = None
-    """That of the snapshot."""
     metrics: list[Plain] = field(default_factory=list)
     """A row per epoch."""
     is_done: bool = True
@@ -106,7 +105,6 @@ class Loop:
     progress: OnProgress | None = None
     """Called with the number of finished steps of the whole run."""
     on_epoch: OnEpoch | None = None
-    """Called with each row of metrics."""
     stop: Callable[[], bool] = lambda: False
     """Asked after every step, or with several processes after every epoch; if it returns True,
     training ends with the best snapshot so far and can be resumed."""
@@ -158,8 +156,7 @@ class Loop:
         embeddings = self.trainer.embed_all()
         if self.early_stopping is None:
             return False, False
-        predicted = self.trainer.predict(embeddings)
-        return self.early_stopping(epoch, embeddings, predicted)
+        return self.early_stopping(epoch, embeddings, self.trainer.predict(embeddings))
 
     def evaluate_last(self) -> None:
         """After a stop, evaluate the last finished epoch, which may be the best, and write the best
@@ -175,7 +172,6 @@ class Loop:
         checkpointer.write_best()
 
     def best_snapshot(self) -> Trained:
-        """Restore the best snapshot, and embed and predict every image with it."""
         checkpointer = self.checkpointer
         best = checkpointer.best
         assert best is not None

@@ -84,5 +84,4 @@ def supervised_contrast(
 
 
 def _log_sum(similarity: Tensor, excluded: Tensor) -> Tensor:
-    """Return log Σ exp of each row without the excluded entries."""
     return similarity.masked_fill(excluded, -torch.inf).logsumexp(dim=1)

@@ -43,7 +43,6 @@ class TaskShape:
     n_known: int
     """Classes with a label that the loss sees; in a batch they are 0 … n_known - 1."""
     n_clusters: int | None
-    """K if it is given."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,9 +29,7 @@ class Task:
     validation_set: ValidationSet | None = None
     """Other images that choose the snapshot and K instead of the validation rows."""
     n_clusters: int | None = None
-    """K if it is given; None: estimated."""
     tokens: TokenCache | None = None
-    """The trunk's tokens of these images, if they are cached."""
     pool: ViewPool | None = None
     """The pool of views, if it is cached and the settings ask for one."""
 
@@ -44,12 +42,17 @@ class Task:
         return np.setdiff1d(rows, self.validation)
 
     @property
-    def training_labels(self) -> Ints:
-        """The labels (n,) of these rows that the loss sees, -1 elsewhere."""
+    def visible_labels(self) -> Ints:
+        """The labels (N,) that the loss may see, -1 elsewhere."""
         labels = self.labels.copy()
         if self.validation is not None:
             labels[self.validation] = UNLABELED
-        return labels[self.training]
+        return labels
+
+    @property
+    def training_labels(self) -> Ints:
+        """Those of the training rows, (n,)."""
+        return self.visible_labels[self.training]
 
     def identity(self) -> Plain:
         """Return what must be the same for a training run to be resumed."""

@@ -99,19 +99,20 @@ def cache_tokens(
 
 
 class TokenCollector:
-    """Collects the trunk's tokens, in float16, while N images are embedded."""
+    """Collects the trunk's tokens (R, T) in float16: on the device if they fit, else in memory or a
+    mapped file."""
 
-    def __init__(self, n_images: int) -> None:
-        self.n_images = n_images
+    def __init__(self, n_rows: int) -> None:
+        self.n_rows = n_rows
         self.tokens: Tensor | None = None
 
     def __call__(self, rows: slice, tokens: Tensor) -> None:
-        """Store the tokens of some rows."""
         if self.tokens is None:
             # Embedding runs in inference mode, whose tensors training cannot use.
             with torch.inference_mode(False):
-                self.tokens = _allocate((self.n_images, *tokens.shape[1:]), tokens.device)
-        self.tokens[rows] = as_half(tokens)
+                self.tokens = _allocate((self.n_rows, *tokens.shape[1:]), tokens.device)
+        limit = torch.finfo(torch.float16).max  # which residual streams may exceed
+        self.tokens[rows] = tokens.clamp(-limit, limit).half()
 
 
 def run_trunk(
@@ -120,28 +121,25 @@ def run_trunk(
     encoder: Encoder,
     progress: Progress | None,
 ) -> Tensor:
-    """Return the trunk's tokens (R, T) in float16, batch by batch: on the device if they fit, else
-    in memory or a mapped file.
+    """Return the trunk's tokens (R, T) in float16, batch by batch.
 
     `images` returns the normalized images of the rows from start to stop.
     """
     n_rows = rows.stop - rows.start
     size = encoder.chunk_size(TOKEN_BATCH)
-    stored: Tensor | None = None
+    collector = TokenCollector(n_rows)
     # Without rows, the trunk runs on an empty batch to determine the shape.
     for start in range(rows.start, rows.stop, size) or [rows.start]:
         stop = min(start + size, rows.stop)
         batch = images(start, stop)
         with torch.inference_mode(), autocast(encoder.device):
-            tokens = as_half(encoder.run_trunk(batch))
-        if stored is None:
-            stored = _allocate((n_rows, *tokens.shape[1:]), encoder.device)
+            tokens = encoder.run_trunk(batch)
         done = start - rows.start
-        stored[done : done + len(tokens)] = tokens
+        collector(slice(done, done + len(tokens)), tokens)
         if progress is not None and n_rows:
             progress(done + len(tokens), n_rows)
-    assert stored is not None
-    return stored
+    assert collector.tokens is not None
+    return collector.tokens
 
 
 def _run_trunk_cached(
@@ -153,7 +151,7 @@ def _run_trunk_cached(
 ) -> Tensor:
     """Run the trunk as `run_trunk` does, in parts that are cached as soon as they are computed."""
     size = TOKEN_BATCH * math.ceil(n_rows / (TOKEN_BATCH * CACHED_PARTS))
-    stored: Tensor | None = None
+    collector = TokenCollector(n_rows)
     for start in range(0, n_rows, size):
         rows = slice(start, min(start + size, n_rows))
         part = read_array("views", cache_key, start)
@@ -161,11 +159,9 @@ def _run_trunk_cached(
             counted = count_after(progress, start, n_rows)
             part = run_trunk(images, rows, encoder, counted).numpy()
             write_array("views", cache_key, part, start)
-        if stored is None:
-            stored = _allocate((n_rows, *part.shape[1:]), encoder.device)
-        stored[rows] = torch.from_numpy(part)
-    assert stored is not None
-    return stored
+        collector(rows, torch.from_numpy(part))
+    assert collector.tokens is not None
+    return collector.tokens
 
 
 def _allocate(shape: tuple[int, ...], device: torch.device) -> Tensor:
@@ -200,12 +196,6 @@ def take(pixels: ImageRows, rows: Tensor, device: torch.device) -> tuple[Tensor,
         return pixels, rows
     unique, inverse = torch.unique(rows.cpu(), return_inverse=True)
     return to_device(pixels[unique.numpy()], device), inverse.to(device)
-
-
-def as_half(tokens: Tensor) -> Tensor:
-    """Return tokens in float16, clamped to its range, which residual streams may exceed."""
-    limit = torch.finfo(torch.float16).max
-    return tokens.clamp(-limit, limit).half()
 
 
 @dataclass(frozen=True)

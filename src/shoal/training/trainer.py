@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import Ints
-from shoal.clustering.n_clusters import DEFAULT_RULE
 from shoal.distributed import gather_rows, is_started, shard, sum_over_processes
 from shoal.encoders.embed import autocast
 from shoal.errors import Diverged
@@ -29,9 +28,6 @@ from shoal.training.sampling import EPOCH, OBJECTIVE, POOL, Sampler
 from shoal.training.sgd import Sgd
 from shoal.training.task import Task
 from shoal.training.tokens import (
-    ImageInputs,
-    TokenCache,
-    ViewPool,
     pool_views,
     resident,
     take,
@@ -90,7 +86,6 @@ class RecordedStep:
         current.wait_stream(self.stream)
 
     def __call__(self, rows: Tensor, view_parameters: Tensor) -> Tensors:
-        """Run the step on other inputs of the same shape."""
         self._rows.copy_(rows)
         self._view_parameters.copy_(view_parameters)
         self._graph.replay()
@@ -99,9 +94,6 @@ class RecordedStep:
 
 class Trainer:
     """Trains a model on a task, and caches tokens and views of its images between epochs."""
-
-    tokens: TokenCache | ImageInputs
-    validation_inputs: TokenCache | ImageInputs
 
     def __init__(self, task: Task, model: Model, settings: TrainSettings) -> None:
         self.task = task
@@ -119,8 +111,6 @@ class Trainer:
         labels = consecutive_labels(task.training_labels)
         self.labels = torch.from_numpy(labels).to(self.device)  # (n,)
         self.sampler = Sampler(task.training_labels, settings)
-        self.pixels = task.pixels
-        self.pool: ViewPool | None = None
         self._embeddings: Tensor | None = None
         self._recorded: RecordedStep | None = None
 
@@ -198,7 +188,6 @@ class Trainer:
             )
 
     def begin_epoch(self, epoch: int) -> dict[str, float]:
-        """Let the model update what it computes once per epoch; return the metrics it logs."""
         return self.model.begin_epoch(
             Epoch(
                 number=epoch,
@@ -217,10 +206,9 @@ class Trainer:
         return self._embeddings
 
     def forget_embeddings(self) -> None:
-        """Discard the cached embeddings after a change of the weights."""
         self._embeddings = None
 
-    def validate(self, rule: str = DEFAULT_RULE) -> Validation:
+    def validate(self, rule: str) -> Validation:
         """Score the current weights on the validation images.
 
         A model with a classifier is scored by its predictions, any other by Ward's tree of the
@@ -242,8 +230,6 @@ class Trainer:
         )
 
     def predict(self, embeddings: Tensor) -> Ints | None:
-        """Return clusters (N,) of unit embeddings (N, D) by the model's classifier, if it has
-        one."""
         with torch.inference_mode():
             clusters = self.model.predict(embeddings)
         return None if clusters is None else clusters.cpu().numpy()

@@ -33,9 +33,6 @@ class Validation:
     all K, or at K if it is given; NaN without labels."""
     n_clusters: int | None
     """The estimated or given number of clusters; None without labels to estimate it from."""
-    rule: str | None = None
-    """The rule that estimated it, which is a simpler one than requested if there are too few
-    labels; None if the number was given, or hidden labels chose it."""
 
     def is_better_than(self, other: "Validation") -> bool:
         """Return whether to prefer this snapshot to an earlier one: also on ties, and without
@@ -75,7 +72,7 @@ def validate(
         if n_clusters is None:
             estimate = estimate_n_clusters(tree, labels, rule=rule)
             best = float(estimate.curve.accuracy.max())
-            return Validation(accuracy=best, n_clusters=estimate.n_clusters, rule=estimate.rule)
+            return Validation(accuracy=best, n_clusters=estimate.n_clusters)
         predicted = tree.cut(min(n_clusters, tree.n_distinct))  # copies of an image stay together
     accuracy = matched_accuracy(labels[is_labeled], predicted[is_labeled])
     return Validation(accuracy=accuracy, n_clusters=n_clusters)
@@ -110,5 +107,4 @@ def describe_collapse(statistics: Mapping[str, float]) -> str | None:
 
 
 def is_collapsed(rows: Tensor) -> bool:
-    """Return whether all embeddings (N, D) have nearly the same direction."""
     return describe_collapse(collapse_statistics(rows)) is not None
