@@ -30,8 +30,9 @@ CHROMIUM = (
 )
 DATA = Path(os.environ.get("SHOAL_DATA", ROOT.parent / "shared" / "data"))
 
-# One engine, so that results are the same on every machine; test_engines.py tests the others.
-os.environ["SHOAL_ENGINE"] = "torch"
+# One engine unless another is asked for, so that results are the same on every machine;
+# test_engines.py tests the others.
+os.environ.setdefault("SHOAL_ENGINE", "torch")
 
 # Two processes with two threads each share two processors: waiting threads yield instead of
 # spinning.
@@ -50,7 +51,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Use the same number of threads on every machine, so that timings and rounding agree.
+    """Use the same number of threads on every machine, so that timings and rounding agree, unless
+    OMP_NUM_THREADS asks for others.
 
     The controller of pytest-xdist, which runs no tests, does not import torch, which takes two
     seconds.
@@ -58,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         import torch
 
-        torch.set_num_threads(2)
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -63,7 +63,7 @@ def test_every_mark_for_unlabeled_means_it() -> None:
         (np.int64(3), 3),
         (3.0, 3),
         ("3", "3"),
-        (" cat ", " cat "),
+        (" cat ", "cat"),
         (np.str_("a"), "a"),
         ("-x", "-x"),
         ("3.0", "3"),

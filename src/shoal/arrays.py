@@ -134,7 +134,8 @@ def as_class(label: object) -> Any:
     Unlabeled are None, NaN, NA, NaT, the number -1, blank strings and `UNLABELED_NAMES`, in any
     case. An integral number becomes an int, and a string of one its digits: '3.0' is '3'.
     True and False are the names 'True' and 'False', as tables write them. Fractions and numbers
-    below -1 raise an error, also as strings. Anything else is returned unchanged.
+    below -1 raise an error, also as strings. Spaces around a string do not count. Anything else is
+    returned unchanged.
     """
     if is_missing(label):
         return None
@@ -151,7 +152,7 @@ def as_class(label: object) -> Any:
         return None
     number = NUMBER.fullmatch(label)
     if number is None:
-        return label
+        return text
     if _class_of_number(float(label)) is None:
         return None
     return number[1].removeprefix("-")  # '-0.0' is 0

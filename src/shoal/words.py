@@ -1,6 +1,7 @@
 """Numbers, lists and names as text for people; control characters in names become visible."""
 
 import math
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ PLURALS = {
     "class": "classes",
     "is": "are",
     "has": "have",
+    "needs": "need",
 }
 
 FEW_LABELS = 5
@@ -43,6 +45,11 @@ def plural(n: int, word: str) -> str:
         return word
     before, space, last = word.rpartition(" ")
     return f"{before}{space}{PLURALS.get(last, f'{last}s')}"
+
+
+def folded(name: str) -> str:
+    """Return a name without what people do not tell apart: case, spaces, hyphens, underscores."""
+    return re.sub(r"[\s_-]+", " ", unicodedata.normalize("NFKC", name).lower()).strip()
 
 
 def first_few(names: Sequence[str], most: int = 3, separator: str = ", ") -> str:

@@ -25,7 +25,7 @@ def test_user_errors_are_one_line_with_their_exit_code(tmp_path: Path) -> None:
     assert error.startswith("error: no benchmark 'cubb'; did you mean 'cub'?")
     code, text, error = run("verify", "cub", str(tmp_path / "absent"))
     assert (code, text) == (3, "")
-    assert "not a folder" in error
+    assert "no such folder" in error
 
 
 @pytest.mark.data

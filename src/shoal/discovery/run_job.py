@@ -20,7 +20,6 @@ from PIL import Image
 from shoal.array_cache import read_array, write_array
 from shoal.arrays import digest_names
 from shoal.data.collection import Collection
-from shoal.data.pixels.decoding import NO_HEIC
 from shoal.data.pixels.loading import Pixels, load_pixels, none_readable
 from shoal.data.pixels.workers import available_cpus
 from shoal.device import describe_device, seed_everything
@@ -307,12 +306,6 @@ def decode(collection: Collection, pixel_size: int, reporter: Reporter) -> Pixel
         pixels = load_pixels(collection, pixel_size, progress=progress)
     if not len(pixels):
         raise none_readable(pixels.skipped)
-    n_heic = list(pixels.skipped.values()).count(NO_HEIC)
-    if n_heic:
-        files = count(n_heic, "HEIC file")
-        reporter.report(
-            f"note: without pillow-heif, {files} cannot be read; pip install pillow-heif"
-        )
     if collection.images is None and is_main():
         for removed in trim_cache(collection.where, pixel_size):
             reporter.report(

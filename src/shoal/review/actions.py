@@ -30,7 +30,6 @@ or flagged. A merge or a split moves images and does not change their status. `l
 """
 
 import json
-import re
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -139,11 +138,6 @@ def _checked_text(what: str, text: object, shortest: int, longest: int) -> str:
 def composed(name: str) -> str:
     """Return a name in NFC form, so that names that look the same are equal."""
     return unicodedata.normalize("NFC", name)
-
-
-def folded(name: str) -> str:
-    """Return a name without what people do not tell apart: case, spaces, hyphens, underscores."""
-    return re.sub(r"[\s_-]+", " ", unicodedata.normalize("NFKC", name).lower()).strip()
 
 
 def line_of(action: Action, encoded_paths: Sequence[str]) -> str:

@@ -13,9 +13,10 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review.actions import CONFIRMED, FLAGGED, MOVED, REJECTED, Action, Group, folded
+from shoal.review.actions import CONFIRMED, FLAGGED, MOVED, REJECTED, Action, Group
 from shoal.review.state import Change, Record, State
 from shoal.runs import NO_CATEGORY
+from shoal.words import folded
 
 STATUS_OF = {"confirm": CONFIRMED, "reject": REJECTED, "flag": FLAGGED}
 

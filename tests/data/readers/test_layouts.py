@@ -69,6 +69,27 @@ def test_every_way_to_say_unlabeled_is_understood(make_images: Make) -> None:
     assert (found.n_labeled, found.classes) == (1, ("cat",))
 
 
+def test_spaces_around_labels_do_not_count_and_other_spellings_are_pointed_out(
+    make_images: Make,
+) -> None:
+    root = make_images(["a.png", "b.png", "c.png", "d.png"])
+    labels = {"a.png": "sea gull", "b.png": " sea gull ", "c.png": "Sea-gull", "d.png": "tern"}
+    found = read_collection(root, labels)
+    assert found.classes == ("Sea-gull", "sea gull", "tern")
+    assert found.labels.tolist() == [1, 1, 0, 2]
+    assert any("'Sea-gull' and 'sea gull'" in note for note in found.notes)
+    assert not any("tern" in note for note in found.notes)
+
+
+def test_heic_files_that_need_a_package_are_counted_before_they_are_decoded(
+    make_images: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_images(["a.png", "b.png"])
+    (root / "phone.HEIC").write_bytes(b"not read here")
+    monkeypatch.setattr("shoal.data.readers.layouts.find_spec", lambda name: None)
+    assert any(note.startswith("1 HEIC file needs") for note in read_collection(root).notes)
+
+
 def test_paths_are_relative_to_the_table_then_to_the_root(
     make_images: Make, tmp_path: Path
 ) -> None:
@@ -98,7 +119,6 @@ def test_backslashes_and_unicode_forms_in_a_table_still_find_the_file(make_image
 def test_class_names_are_kept_untouched(make_images: Make) -> None:
     names = [
         "Gray Seal / pup",
-        " leading",
         "Ärger, komma",
         "名前",
         'quo"te',

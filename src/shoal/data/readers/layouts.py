@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import cast
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from shoal.boxes import split_name
 from shoal.data.collection import Collection, StoredFiles
+from shoal.data.pixels.decoding import HEIC_SUFFIXES
 from shoal.data.readers.boxes import NO_BOXES, BoxOptions, add_boxes, refuse_boxes
 from shoal.data.readers.folders import (
     METADATA_NAMES,
@@ -54,7 +56,7 @@ from shoal.data.storage import (
     why_unfit,
 )
 from shoal.errors import DataError, UsageError
-from shoal.words import count, first_few, listed
+from shoal.words import count, first_few, folded, listed, plural
 
 UNLABELED_FOLDERS = ("unlabeled", "unlabelled", "_unlabeled", "unknown", "unsorted")
 """First-level folders whose images are unlabeled, in upper or lower case."""
@@ -361,7 +363,7 @@ def _read_labels(
         rows += table_rows(table, paths, column, find)
     labels, notes = label_images(rows, allow_missing=options.allow_missing)
     if not labels:
-        remedy = "use paths relative to that folder"
+        remedy = "use paths relative to that folder, with the suffix of each file"
         if split_name(rows[0][0])[1] and split_name(listing.names[0])[1]:
             remedy = "name boxes by their places after --margin, or whole images"
         raise DataError(
@@ -423,6 +425,22 @@ def _build(listing: Listing, labels: ClassOf | None, layout: str) -> Collection:
     encoded, classes = encode(
         [labels.get(name, labels.get(split_name(name)[0])) for name in listing.names]
     )
+    files = {split_name(name)[0].lower() for name in listing.names}
+    n_heic = sum(file.endswith(HEIC_SUFFIXES) for file in files)
+    if n_heic and find_spec("pillow_heif") is None:
+        listing.notes.append(
+            f"{count(n_heic, 'HEIC file')} {plural(n_heic, 'needs')} a package to be read: "
+            "pip install pillow-heif"
+        )
+    spellings: dict[str, list[str]] = {}
+    for name in classes:
+        spellings.setdefault(folded(name), []).append(repr(name))
+    similar = [listed(names) for names in spellings.values() if len(names) > 1]
+    if similar:
+        listing.notes.append(
+            "labels that differ only in case, spaces, hyphens or underscores are different "
+            f"categories: {first_few(similar)}"
+        )
     return Collection(
         tuple(listing.names),
         encoded,

@@ -134,9 +134,12 @@ def note_stopped(job: Job, n_epochs: int, settings: TrainedSettings) -> None:
     """Record in provenance.json and report that training was stopped before its end."""
     planned = settings.training.epochs
     job.run.note(stopped_early={"epochs": n_epochs, "of": planned})
+    resume = "--resume"
+    if job.config.max_minutes is not None:
+        resume = "--resume and a larger --max-minutes"
     job.reporter.report(
         f"Stopped training after {n_epochs} of {planned} epochs. "
-        "To continue, run the same command with --resume."
+        f"To continue, run the same command with {resume}."
     )
 
 
