@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from shoal.arrays import UNLABELED, Ints
 from shoal.data.collection import Collection
 from shoal.discovery.cluster_embeddings import report_doubts
@@ -33,8 +31,6 @@ from shoal.runs import RESULTS, THUMBNAILS, UNCERTAIN_BELOW, Run, column
 from shoal.settings import Plain
 
 FROZEN, TRAINED = RESULTS
-LONG_CHANGES = ("changed_labels", "cannot_links")
-"""Parts of changes.json with a row per image, which `collect_facts` leaves out."""
 
 
 def write_result(run: Run, result: Result, settings: DiscoverySettings) -> None:
@@ -44,26 +40,9 @@ def write_result(run: Run, result: Result, settings: DiscoverySettings) -> None:
         return
     trained = Run(result.trained_in)
     trained.copy_model(run)
-    model = dict(result.model)
-    if result.discovery.predicted is not None:
-        model["classifier"] = classifier_categories(result, result.discovery.predicted)
-    run.write_json("model", model)
+    run.write_json("model", result.model)
     if trained.path != run.path:
         trained.share("metrics.jsonl", run)
-
-
-def classifier_categories(result: Result, predicted: Ints) -> list[int]:
-    """Return, for each output of the classifier, the category id of most images that `predicted`
-    (N,) assigns to it; -1 if there are none."""
-    is_free = result.labels == UNLABELED
-    # A label may override a prediction, so labeled images count only if there are no others.
-    counts = is_free | ~np.isin(predicted, predicted[is_free])
-    both = np.stack([predicted, result.categories])[:, counts]
-    pairs, sizes = np.unique(both, axis=1, return_counts=True)
-    pairs = pairs[:, np.argsort(sizes, kind="stable")]  # the largest of an output comes last
-    categories = np.full(int(predicted.max()) + 1, UNLABELED)
-    categories[pairs[0]] = np.asarray(result.ids)[pairs[1]]
-    return categories.tolist()
 
 
 def cluster(
@@ -148,7 +127,7 @@ def collect_facts(run: Run) -> Plain:
     del estimate["curve"]
     reviewed = ReviewedRun.of(run)
     changes = run.json("changes") if run.has("changes.json") else {}
-    for name in LONG_CHANGES:
+    for name in ("changed_labels", "cannot_links"):  # with a row per image
         changes.pop(name, None)
     noted = ("stopped_early", "seconds", "started", "finished", "seed", "device", "encoder")
     return {
@@ -207,25 +186,21 @@ def make_frozen_result(job: Job, images: EmbeddedImages) -> Result:
 def frozen_result(
     frozen: Representation, collection: Collection, settings: DiscoverySettings
 ) -> Result:
-    """Cluster frozen embeddings; after a review, continue from the reviewed categories."""
+    """Cluster frozen embeddings, by Algorithm 1 of CMS if the method trains; after a review,
+    continue from the reviewed categories."""
     n_clusters = n_clusters_to_continue(collection, settings)
-    discovery = cluster_frozen(frozen, collection.labels, settings, n_clusters)
+    labels = collection.labels
+    if get_method(settings.method).trains:
+        discovery = shift_and_cut(
+            frozen,
+            labels,
+            settings.method_settings.inference,
+            n_clusters=settings.n_clusters or n_clusters,
+            seed=settings.seed,
+        )
+    else:
+        discovery = cluster(frozen, labels, settings, n_clusters)
     if n_clusters is not None:
         discovery, collection = continue_categories(discovery, collection)
     n_neighbors = settings.shift.n_neighbors
     return name_categories(discovery, collection, n_neighbors, name=FROZEN)
-
-
-def cluster_frozen(
-    frozen: Representation, labels: Ints, settings: DiscoverySettings, n_clusters: int | None = None
-) -> Discovery:
-    """Cluster frozen embeddings, by Algorithm 1 of CMS if the method trains."""
-    if not get_method(settings.method).trains:
-        return cluster(frozen, labels, settings, n_clusters)
-    return shift_and_cut(
-        frozen,
-        labels,
-        settings.method_settings.inference,
-        n_clusters=settings.n_clusters or n_clusters,
-        seed=settings.seed,
-    )

@@ -8,7 +8,6 @@ is resumed: finished methods are kept, the others continue from their last epoch
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,7 @@ from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.named_categories import Result, name_categories
 from shoal.discovery.reporter import NOTE
-from shoal.discovery.results import FROZEN, TRAINED, cluster, cluster_frozen, write_result_run
+from shoal.discovery.results import FROZEN, TRAINED, cluster, frozen_result, write_result_run
 from shoal.discovery.trained.evaluation import fit_batch
 from shoal.discovery.trained.trained_result import with_networks
 from shoal.discovery.trained.training import Training, stop_request, train, training_deadline
@@ -38,9 +37,6 @@ from shoal.methods.registry import get_method
 from shoal.runs import Run
 from shoal.settings import Plain, dump_settings
 from shoal.words import count
-
-BEST = "best.yaml"
-"""The file with the settings of the best method, for `shoal discover --config`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,15 +147,12 @@ class ComparisonJob(Job):
     def _cluster_frozen(self, images: EmbeddedImages, repeat: int, split: LabelSplit) -> int:
         """Write the result of the frozen encoder, and return its number of categories."""
         start = time.perf_counter()
-        collection = split.collection
-        discovery = cluster_frozen(images.frozen, collection.labels, self.settings)
+        result = frozen_result(images.frozen, split.collection, self.settings)
         seconds = time.perf_counter() - start
         run = Run(run_folder(self.run.path, FROZEN, repeat))
         if not run.is_finished:
-            n_neighbors = self.settings.shift.n_neighbors
-            result = name_categories(discovery, collection, n_neighbors, name=FROZEN)
             self._write_run(run, result, self.settings, seconds)
-        return discovery.n_clusters
+        return result.discovery.n_clusters
 
     def _write_run(
         self, run: Run, result: Result, settings: DiscoverySettings, seconds: float
@@ -194,7 +187,6 @@ class ComparisonJob(Job):
                         break
                     self._write_result(trial, learned)
                 Run(training.folder).abandon()
-        images.trunk_outputs.free()
 
     def _fail(self, method: str, reason: str) -> None:
         self.reporter.report(f"{NOTE}{method} failed: {reason}")
@@ -204,21 +196,23 @@ class ComparisonJob(Job):
         """Cluster the images as the method does, and write the run."""
         start = time.perf_counter()
         settings = trial.settings
-        collection = trial.collection
         try:
-            discovery = cluster(learned, collection.labels, settings)
+            if trial.training is None:
+                result = frozen_result(learned, trial.collection, settings)
+            else:
+                result = name_categories(
+                    cluster(learned, trial.collection.labels, settings),
+                    trial.collection,
+                    settings.shift.n_neighbors,
+                    name=TRAINED,
+                    # Training saw all labels, so none can calibrate the confidence.
+                    held_out=np.empty(0, dtype=np.int64),
+                )
+                result = with_networks(result, trial.training, learned)
         except TooFewDistinct as error:
             self._fail(settings.method, f"its embeddings cannot be clustered ({error})")
             return
-        clustering = time.perf_counter() - start
-        seconds = sum(row["seconds"] for row in learned.metrics) + clustering
-        named = partial(name_categories, discovery, collection, settings.shift.n_neighbors)
-        if trial.training is None:
-            result = named(name=FROZEN)
-        else:
-            # Training saw all labels of the collection, so none can calibrate the confidence.
-            result = named(name=TRAINED, held_out=np.empty(0, dtype=np.int64))
-            result = with_networks(result, trial.training, learned)
+        seconds = sum(row["seconds"] for row in learned.metrics) + time.perf_counter() - start
         self._write_run(trial.run, result, settings, seconds)
 
     def _evaluate(
@@ -239,8 +233,9 @@ class ComparisonJob(Job):
             best = settings[rows[0].method]
             if best.train:
                 best = replace(best, train=None)  # as `shoal discover` decides
-            write_text(path / BEST, dump_settings(best))
-            command = self.command_for(path / BEST)
+            config = path / "best.yaml"
+            write_text(config, dump_settings(best))
+            command = self.command_for(config)
         comparison = Comparison(
             path=path,
             rows=rows,

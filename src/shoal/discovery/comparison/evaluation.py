@@ -27,7 +27,7 @@ from shoal.discovery.comparison.comparison_result import Row
 from shoal.discovery.comparison.comparison_settings import title_of
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import check_collection
-from shoal.discovery.trained.evaluation import MAX_NAMED, MIN_CATEGORIES, hold_out
+from shoal.discovery.trained.evaluation import MIN_CATEGORIES, hold_out
 from shoal.errors import DataError, ShoalError
 from shoal.files import write_text
 from shoal.runs import COMPARED, Assignment, Run, csv_text, damaged
@@ -92,7 +92,7 @@ class LabelSplit:
         if not self.hidden:
             return text
         n_novel = int(self.is_novel.sum())
-        names = first_few(self.hidden_names, MAX_NAMED)
+        names = first_few(self.hidden_names)
         categories = count(len(self.hidden), "whole category")
         return f"{text}, {n_novel:,} of them of {categories} ({names})"
 
