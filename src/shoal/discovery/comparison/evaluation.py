@@ -83,11 +83,9 @@ class LabelSplit:
 
     @property
     def hidden_names(self) -> tuple[str, ...]:
-        """The names of the categories that are held out whole."""
         return tuple(self.classes[label] for label in self.hidden)
 
     def in_words(self) -> str:
-        """Describe how many labels are held out, and of which categories."""
         text = f"{count(len(self.rows), 'label')} held out from every method"
         if not self.hidden:
             return text
@@ -329,7 +327,6 @@ def evaluate(
 
 
 def held_out_rows(run: Run, split: LabelSplit) -> list[Assignment]:
-    """Return the rows of the held-out images in the run of a method."""
     rows = run.assignments
     if tuple(row.path for row in rows) != split.collection.names:
         raise damaged(run.path / "assignments.csv", "its images are not those compared")
