@@ -1,4 +1,4 @@
-"""Turn clusters into named categories with ids and confidence, and write them as tables.
+"""Turn clusters into named categories with ids and confidence, and write them into a run.
 
 Shapes: N images, D columns, K categories of which the first C are known.
 """
@@ -106,11 +106,8 @@ def name_categories(
     n_known = len(images.classes)
     categories, n_novel = number_clusters(discovery.clusters, labels, n_known, discovery.embeddings)
     points = torch.from_numpy(np.ascontiguousarray(discovery.embeddings))
-    found = discovery.neighbors
-    if found is None:
-        neighbors = other_neighbors(points, n_neighbors)
-    else:
-        neighbors = found.each(Tensor.cpu)
+    neighbors = discovery.neighbors or other_neighbors(points, n_neighbors)
+    neighbors = neighbors.each(Tensor.cpu)
     names = category_names(images.classes, n_novel)
     ids = list(range(len(names)))
     cannot_links: dict[int, set[int]] = {}
@@ -167,8 +164,7 @@ def _calibrate(
     )
 
 
-def write_categories(run: Run, named: Result, shift: ShiftSettings) -> None:
-    """Write the tables, embeddings, tree, estimate of K, calibration and shifts of a run."""
+def write_result(run: Run, named: Result, shift: ShiftSettings) -> None:
     discovery = named.discovery
     run.write_array("embeddings", discovery.embeddings)
     for name, array in (("shifted", discovery.shifted), ("tree", discovery.linkage)):
@@ -194,6 +190,12 @@ def write_categories(run: Run, named: Result, shift: ShiftSettings) -> None:
             "linkage_method": discovery.linkage_method,
         }
         run.write_json("shifts", shifts)
+    if named.trained_in is not None:
+        trained = Run(named.trained_in)
+        trained.copy_model(run)
+        run.write_json("model", named.model)
+        if trained.path != run.path:
+            trained.share("metrics.jsonl", run)
 
 
 def _estimate(discovery: Discovery) -> Plain:

@@ -15,7 +15,7 @@ from shoal.data.collection import Collection
 from shoal.discovery.cluster_embeddings import report_doubts
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
-from shoal.discovery.named_categories import Result, name_categories, write_categories
+from shoal.discovery.named_categories import Result, name_categories, write_result
 from shoal.discovery.reporter import CLUSTERING
 from shoal.discovery.reviewed.previous_categories import (
     continue_categories,
@@ -31,18 +31,6 @@ from shoal.runs import RESULTS, THUMBNAILS, UNCERTAIN_BELOW, Run, column
 from shoal.settings import Plain
 
 FROZEN, TRAINED = RESULTS
-
-
-def write_result(run: Run, result: Result, settings: DiscoverySettings) -> None:
-    """Write a run's tables and arrays and, for a trained result, networks and metrics."""
-    write_categories(run, result, settings.shift)
-    if result.trained_in is None:
-        return
-    trained = Run(result.trained_in)
-    trained.copy_model(run)
-    run.write_json("model", result.model)
-    if trained.path != run.path:
-        trained.share("metrics.jsonl", run)
 
 
 def cluster(
@@ -72,7 +60,7 @@ def write_result_run(
     names = ("device", "command", "root", "folders", "encoder", "fingerprint", "n_unreadable")
     config = replace(settings, train=result.name == TRAINED)
     other.start(config, seed=settings.seed, **{name: origin[name] for name in names})
-    write_result(other, result, settings)
+    write_result(other, result, settings.shift)
     for part in (THUMBNAILS, "skipped.csv"):
         if run.has(part):
             run.share(part, other)
@@ -89,12 +77,14 @@ def write_results(job: Job, result: Result, other: Result | None) -> None:
     Files that a resumed run wrote before it was interrupted, and no longer writes, are removed.
     """
     run = job.run
-    run.drop("accuracy.json", "map.npz", "model.safetensors", "model.json", "report.html")
-    run.drop("shifted.npy", "shifts.json", "tree.npy")
+    run.drop(
+        *("accuracy.json", "map.npz", "model.safetensors", "model.json", "report.html"),
+        *("shifted.npy", "shifts.json", "tree.npy"),
+    )
     trained = Run(run.path / TRAINED)
     if trained.has("provenance.json") and (other is None or other.name != TRAINED):
         trained.abandon()
-    write_result(run, result, job.settings)
+    write_result(run, result, job.settings.shift)
     if result.name == FROZEN and job.settings.is_trained:
         Run(run.path / FROZEN).abandon()  # it is the run itself now
     if other is not None:

@@ -344,7 +344,7 @@ def _embed(job: Job, pixels: Pixels, encoder: Encoder) -> EmbeddedImages:
     if run.has("frozen.npy"):
         # Written before an interruption, or copied from the cache.
         stored = read_vectors(run.path / "frozen.npy", len(pixels))
-        embeddings = torch.from_numpy(np.array(stored)).to(job.device)
+        embeddings = torch.from_numpy(np.array(stored, dtype=np.float32)).to(job.device)
     else:
         embeddings = _embed_frozen(job, encoder, pixels, trunk_outputs)
         write_array("embeddings", key, to_numpy(embeddings))
@@ -352,9 +352,7 @@ def _embed(job: Job, pixels: Pixels, encoder: Encoder) -> EmbeddedImages:
         with job.reporter.progress("making thumbnails"):
             run.write_thumbnails(make_thumbnails(pixels))
     frozen = Representation(embeddings=embeddings, embed=lambda others: embed(others, encoder))
-    return EmbeddedImages(
-        collection=collection, pixels=pixels, frozen=frozen, trunk_outputs=trunk_outputs
-    )
+    return EmbeddedImages(collection=collection, frozen=frozen, trunk_outputs=trunk_outputs)
 
 
 def _record_inputs(run: Run, pixels: Pixels, encoder: Encoder) -> None:

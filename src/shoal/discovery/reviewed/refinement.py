@@ -139,7 +139,10 @@ class Refinement:
                 known.append(id_of[name])
         labels = None
         if images.n_labeled:
-            labels = {path: id_of[name] for path, name in _label_names(images).items() if name}
+            given = zip(images.names, images.labels.tolist(), strict=True)
+            labels = {
+                path: id_of[images.classes[label]] for path, label in given if label != UNLABELED
+            }
         ids = [decisions.label(path, labels) for path in images.names]
         position_of = {category: position for position, category in enumerate(known)}
         return replace(
@@ -203,12 +206,6 @@ class Refinement:
             )
         if self.note:
             reporter.report(self.note)
-        n_changed = len(self.changed_labels(_label_names(collection)))
-        if n_changed:
-            reporter.report(
-                f"note: the review or new labels change {count(n_changed, 'given label')}; "
-                "changes.json lists them"
-            )
         sizes = collection.class_sizes
         empty = [collection.classes[label] for label in np.flatnonzero(sizes == 0)]
         if empty and chosen.is_trained:
@@ -273,10 +270,3 @@ class Refinement:
             "became_known": [decisions.names[category] for category in decisions.became_known],
             "cannot_links": cannot_links,
         }
-
-
-def _label_names(collection: Collection) -> dict[str, str]:
-    """Return the label of each image by path, '' for unlabeled."""
-    names = [*collection.classes, ""]  # the last one for UNLABELED
-    labels = zip(collection.names, collection.labels.tolist(), strict=True)
-    return {path: names[label] for path, label in labels}

@@ -33,7 +33,7 @@ from shoal.data.collection import Collection
 from shoal.data.splits import hold_out_validation
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
-from shoal.discovery.reporter import NOTE, Reporter
+from shoal.discovery.reporter import Reporter
 from shoal.errors import TooFewDistinct
 from shoal.methods.method import Discovery
 from shoal.methods.registry import get_method
@@ -116,7 +116,7 @@ def fit_batch(
     if batch_size <= n_training:
         return settings
     reporter.report(
-        f"{NOTE}using a batch size of {n_training:,}, the number of images, instead of "
+        f"note: using a batch size of {n_training:,}, the number of images, instead of "
         f"{batch_size:,}"
     )
     smaller = replace(chosen, training=replace(chosen.training, batch_size=n_training))
@@ -225,7 +225,6 @@ class Evaluation:
         )
 
     def _evaluate(self, trained: Tensor, predicted: Ints | None) -> HeldOutAccuracy | None:
-        """Evaluate trained embeddings (N, E) or the clusters of a classifier."""
         # Blended with frozen embeddings, collapsed ones would look distinct.
         if is_collapsed(trained):
             return None

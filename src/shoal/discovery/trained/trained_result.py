@@ -18,7 +18,7 @@ from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.discovery_settings import CPU_RECIPE, DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.named_categories import Result, name_categories
-from shoal.discovery.reporter import CLUSTERING, NOTE
+from shoal.discovery.reporter import CLUSTERING
 from shoal.discovery.results import TRAINED, cluster
 from shoal.discovery.trained.evaluation import (
     MIN_CATEGORIES,
@@ -118,7 +118,7 @@ def train_and_choose(
             return _choose(job, images, frozen, held_out, training, learned, evaluation)
         except TooFewDistinct as error:
             job.reporter.report(
-                f"{NOTE}the trained embeddings cannot be clustered ({error}). {KEEPING_FROZEN}"
+                f"note: the trained embeddings cannot be clustered ({error}). {KEEPING_FROZEN}"
             )
             return frozen, None
 

@@ -15,7 +15,7 @@ from types import FrameType
 from shoal.arrays import Ints
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.named_categories import Result
-from shoal.discovery.reporter import NOTE, Reporter
+from shoal.discovery.reporter import Reporter
 from shoal.distributed import broadcast, is_started
 from shoal.encoders.embed import ImageRows
 from shoal.methods.method import Representation, TrainedSettings
@@ -28,8 +28,6 @@ from shoal.training.checkpoint import is_finished
 from shoal.training.loop import EarlyStopping, OnProgress, StopTraining
 from shoal.training.task import Task
 from shoal.training.validation import collapse_statistics, describe_collapse
-
-STOPPING = "\nstopping with the best result so far; press Ctrl-C again to quit immediately\n"
 
 PHASES = {"views": "preparing views", "steps": "training"}
 """The title of the progress bar for each unit that is counted."""
@@ -86,7 +84,7 @@ def train(
         note_stopped(job, len(learned.metrics), training.settings)
     collapse = describe_collapse(collapse_statistics(learned.embeddings))
     if collapse is not None:
-        job.reporter.report(NOTE + collapse)
+        job.reporter.report(f"note: {collapse}")
     # Reuse the frozen embeddings instead of computing them again in all processes.
     return replace(learned, frozen=lambda: images.frozen.embeddings)
 
@@ -181,7 +179,8 @@ def stop_request(deadline: float = float("inf")) -> Iterator[Callable[[], bool]]
         signal.signal(signal.SIGINT, previous_handler)  # the next Ctrl-C interrupts
         signals.append(number)
         if sys.stderr is not None and sys.stderr.isatty():
-            os.write(2, STOPPING.encode())  # print is not reentrant
+            # print is not reentrant
+            os.write(2, b"\nstopping with the best result so far; press Ctrl-C again to quit\n")
 
     previous_handler = signal.signal(signal.SIGINT, request_stop)
     try:
