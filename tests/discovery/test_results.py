@@ -40,6 +40,7 @@ def found() -> Result:
         ids=(0, 1, 2, 3),
         n_known=2,
         members=describe(POINTS, categories, other_neighbors(POINTS, 2), POINTS, categories, 2),
+        calibration=None,
         mixtures=Mixtures(np.zeros(4), np.zeros(6, dtype=bool)),
     )
 

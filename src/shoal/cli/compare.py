@@ -37,7 +37,7 @@ from shoal.cli.console import (
 )
 
 if TYPE_CHECKING:
-    from shoal.discovery.comparison.comparison_job import ComparisonJob
+    from shoal.discovery.comparison.compare import ComparisonJob
 
 
 def compare(

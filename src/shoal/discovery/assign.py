@@ -8,7 +8,7 @@ Shapes: N images of the run, M new ones, D columns, K categories.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -42,7 +42,7 @@ from shoal.data.storage import absolute, as_address
 from shoal.device import AnyDevice, choose_device
 from shoal.discovery.cluster_embeddings import ClusterSettings
 from shoal.discovery.discovery_settings import DiscoverySettings
-from shoal.discovery.reporter import EMBEDDING, NOTE, SILENT, Reporter
+from shoal.discovery.reporter import EMBEDDING, SILENT, Reporter
 from shoal.discovery.results import TRAINED
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import ImageRows, embed
@@ -75,25 +75,44 @@ UNREADABLE_ROW = Assignment(
     outlier_score=float("nan"),
     status=UNREADABLE,
 )
-"""The row of an unreadable image."""
 
 Assigned = tuple[list[Assignment], dict[str, str]]
 """The rows, and the unreadable images with the reason."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Networks:
-    """The networks that embed images as a run did: the frozen encoder, the model, or both."""
+    """The networks that embed images as a run did: the frozen encoder unless its embeddings are not
+    used, and the model if the result was trained."""
 
-    frozen: Encoder | None
-    """The frozen encoder, if its embeddings are used."""
-    model: Model | None = None
-    """The trained model, if there is one."""
-    frozen_weight: float = 1.0
-    """The weight of the frozen embeddings in the blend with the trained ones."""
-    classifier: Ints | None = None
-    """The category id of each output of the model's classifier, -1 for an output without images;
-    None without a classifier."""
+    def __init__(self, run: Run, settings: DiscoverySettings, device: torch.device) -> None:
+        chosen = settings.method_settings
+        about: Plain = {"frozen_weight": 1.0}
+        self.model: Model | None = None
+        self.frozen: Encoder | None = None
+        try:
+            if has_model(run):
+                about = run.json("model")
+                if not 0 <= about["frozen_weight"] <= 1:
+                    raise UsageError("frozen_weight: expected a number in [0, 1]")
+                chosen = replace(settings.trained, n_tail_blocks=about["n_tail_blocks"])
+                model = get_method(settings.method).build(chosen, TaskShape(**about["shape"]))
+                file = run.path / "model.safetensors"
+                load_weights(model, read_checkpoint(file)[0], str(file))
+                self.model = model.to(device).eval()
+            if about["frozen_weight"] > 0:
+                self.frozen = load_encoder(
+                    chosen.encoder,
+                    n_tail_blocks=about.get("n_tail_blocks"),
+                    input_size=chosen.input_size,
+                ).to(device)
+        except UsageError as error:
+            # A damaged config.yaml or model.json, not a mistake of the user.
+            raise damaged(run.path, str(error)) from error
+        self.frozen_weight = float(about["frozen_weight"])
+        """The weight of the frozen embeddings in the blend with the trained ones."""
+        self.classifier = np.array(about["classifier"]) if about.get("classifier") else None
+        """The category id of each output of the model's classifier, -1 for an output without
+        images; None without a classifier."""
 
     def embed(self, pixels: ImageRows) -> Tensor:
         """Return unit embeddings (M, D), computed as the run's were."""
@@ -119,40 +138,7 @@ class Networks:
 
 
 def has_model(run: Run) -> bool:
-    """Whether the result of the run was trained."""
     return run.provenance.get("result") == TRAINED or run.has("model.json")
-
-
-def load_networks(run: Run, settings: DiscoverySettings, device: torch.device) -> Networks:
-    """Load the encoder of a run and, for a trained result, the model with its weights."""
-    chosen = settings.method_settings
-    about: Plain = {"frozen_weight": 1.0}
-    model = None
-    try:
-        if has_model(run):
-            about = run.json("model")
-            if not 0 <= about["frozen_weight"] <= 1:
-                raise UsageError("frozen_weight: expected a number in [0, 1]")
-            chosen = replace(settings.trained, n_tail_blocks=about["n_tail_blocks"])
-            model = get_method(settings.method).build(chosen, TaskShape(**about["shape"]))
-            file = run.path / "model.safetensors"
-            load_weights(model, read_checkpoint(file)[0], str(file))
-            model = model.to(device).eval()
-        frozen = None
-        if about["frozen_weight"] > 0:
-            frozen = load_encoder(
-                chosen.encoder,
-                n_tail_blocks=about.get("n_tail_blocks"),
-                input_size=chosen.input_size,
-            ).to(device)
-    except UsageError as error:  # a damaged config.yaml or model.json, not a mistake of the user
-        raise damaged(run.path, str(error)) from error
-    return Networks(
-        frozen=frozen,
-        model=model,
-        frozen_weight=float(about["frozen_weight"]),
-        classifier=np.array(about["classifier"]) if about.get("classifier") else None,
-    )
 
 
 class Assigner:
@@ -202,10 +188,7 @@ class Assigner:
         self._created_by_review = [
             position for position, number in enumerate(self.ids) if number not in found_ids
         ]
-        self._calibration: Calibration | None = None
-        self._seen: dict[str, float] | None = None
-        if run.has("calibration.json"):
-            self._read_calibration(found_ids)
+        self._read_calibration(found_ids)
 
     def _positions(self, ids: Sequence[int]) -> Ints:
         """Return the position in `ids` of each category id; -1 for an unknown id."""
@@ -227,7 +210,7 @@ class Assigner:
         scale = np.array([scale_of.get(number, 1.0) for number in self.ids])
         scale[self.n_known :] = np.nan
         self._calibration = replace(calibration, scale=scale)
-        self._seen = plain.get("seen")
+        self._seen: dict[str, float] | None = plain.get("seen")
 
     @cached_property
     def settings(self) -> DiscoverySettings:
@@ -250,7 +233,7 @@ class Assigner:
     @cached_property
     def networks(self) -> Networks:
         """The run's encoder and, if it was trained, its model."""
-        return load_networks(self.run, self.settings, self.device)
+        return Networks(self.run, self.settings, self.device)
 
     def assign(
         self, images: Any, *, allow_missing: bool = False, boxes: BoxOptions = NO_BOXES
@@ -281,7 +264,7 @@ class Assigner:
             images = [address or path]
         collection = read_collection(images, labels, allow_missing=allow_missing, boxes=boxes)
         for note in collection.notes:
-            self.reporter.report(f"{NOTE}{note}")
+            self.reporter.report(f"note: {note}")
         rows, skipped = self.assign_images(collection)
         if not rows:
             raise none_readable(skipped)
@@ -309,10 +292,9 @@ class Assigner:
             names = [name_of.get(str(absolute(path)), "") for path in paths]
             absent = [f"path {i}: {path}" for i, path in enumerate(paths) if not names[i]]
             if absent:
-                n_listed = count(len(paths), "listed image")
                 raise DataError(
-                    f"missing or not a file: {len(absent):,} of {n_listed} "
-                    f"({first_few(absent, separator='; ')})"
+                    f"missing or not a file: {len(absent):,} of "
+                    f"{count(len(paths), 'listed image')} ({first_few(absent, separator='; ')})"
                 )
         rows, skipped = self.assign_images(collection)
         row_of = {row.path: row for row in rows}
@@ -325,7 +307,6 @@ class Assigner:
 
     def assign_images(self, collection: Collection) -> Assigned:
         """Assign images, whose labels are ignored; images that cannot be decoded have no row."""
-        _ = self.networks  # without networks, raise before images are decoded
         with self.reporter.progress("decoding images", "images") as progress:
             pixels = load_pixels(collection, self.settings.pixel_size, progress=progress)
         rows: list[Assignment] = []
@@ -373,10 +354,8 @@ class Assigner:
             predicted,
             self._created_by_review,
         )
-        confidence = members.confidence
-        if self._calibration is not None:
-            is_labeled = np.zeros(len(categories), dtype=bool)
-            confidence = self._calibration.confidence(confidence, categories, is_labeled)
+        is_labeled = np.zeros(len(categories), dtype=bool)
+        confidence = self._calibration.confidence(members.confidence, categories, is_labeled)
         if self._seen is not None:
             confidence = confidence * seen_probability(self._seen, members.outlier_score)
         apart_share = self._is_apart[neighbors.indices.cpu().numpy()].mean(axis=1)  # (M,)

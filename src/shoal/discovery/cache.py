@@ -73,7 +73,6 @@ def trim_cache(root: Path | str, size: int) -> list[Store]:
 
 
 def max_bytes() -> float:
-    """Return the largest size of the cache, from $SHOAL_CACHE_GB."""
     value = os.environ.get("SHOAL_CACHE_GB") or MAX_GB
     with contextlib.suppress(ValueError):
         if float(value) >= 0:

@@ -10,10 +10,10 @@ from shoal.clustering.inference import InferenceSettings, check_task, infer
 from shoal.clustering.sums import unit_points
 from shoal.data.readers.embeddings import Embeddings
 from shoal.device import AnyDevice, choose_device
-from shoal.discovery.named_categories import name_categories, write_categories
-from shoal.discovery.reporter import CLUSTERING, LOGGED, NOTE, Reporter
+from shoal.discovery.named_categories import name_categories, write_result
+from shoal.discovery.reporter import CLUSTERING, LOGGED, Reporter
 from shoal.methods.method import Discovery, as_discovery
-from shoal.runs import Run, check_not_locked, locked
+from shoal.runs import Run, locked
 from shoal.words import AVERAGE_LINKAGE, doubt_labels
 
 
@@ -40,7 +40,7 @@ def report_doubts(discovery: Discovery, labels: Ints, reporter: Reporter) -> Non
     known = labels[labels >= 0]
     doubt = doubt_labels(len(known), len(np.unique(known)))
     if discovery.estimate is not None and doubt:
-        reporter.report(f"{NOTE}{doubt}")
+        reporter.report(f"note: {doubt}")
 
 
 def cluster_embeddings(
@@ -57,7 +57,6 @@ def cluster_embeddings(
     torch_device = choose_device(device)
     labels = embeddings.labels
     check_task(labels, settings.n_clusters, settings.inference)
-    check_not_locked(out)
     points = unit_points(embeddings.x, device=torch_device)
     known = labels[labels >= 0]
     shift = settings.inference.shift
@@ -76,6 +75,6 @@ def cluster_embeddings(
         discovery = as_discovery(inference, points)
         report_doubts(discovery, labels, reporter)
         named = name_categories(discovery, embeddings, shift.n_neighbors)
-        write_categories(run, named, shift)
+        write_result(run, named, shift)
         run.finish()
     return run

@@ -21,7 +21,6 @@ class DiscoveryJob(Job):
     """The review of an earlier run that this one continues."""
 
     def plan(self) -> Plain:
-        """Return counts of images by category, the method, and whether it may train."""
         return {
             "n_images": len(self.collection),
             "n_labeled": self.collection.n_labeled,
@@ -34,7 +33,6 @@ class DiscoveryJob(Job):
         }
 
     def compute(self, images: EmbeddedImages) -> Plain:
-        """Cluster the frozen embeddings, train, and write the better result."""
         result = make_frozen_result(self, images)
         other = None
         if self.settings.is_trained:
@@ -43,7 +41,6 @@ class DiscoveryJob(Job):
         return {"result": result.name}
 
     def write_final_outputs(self) -> None:
-        """Write changes.json after a review, and the report."""
         if self.refinement is not None:
             self.refinement.write_final_outputs(self.run, self.reporter)
         with self.reporter.progress("writing the report"):

@@ -266,8 +266,7 @@ def choose_settings(
         settings = replace(
             settings, hidden_share=0.0, must_link=False, try_average=False, split_mixtures=False
         )
-    arguments = kept | values
-    arguments["input_size"] = input_size or kept.get("input_size")
+    arguments = kept | values | {"input_size": input_size or kept.get("input_size")}
     if get_method(settings.method).trains:
         arguments["training.epochs"] = epochs
     arguments = {name: value for name, value in arguments.items() if value is not None}

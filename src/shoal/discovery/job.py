@@ -17,7 +17,6 @@ import torch
 from shoal.clustering.curve import renumber_classes
 from shoal.clustering.n_clusters import check_n_clusters
 from shoal.data.collection import Collection, check_for_discovery
-from shoal.data.pixels.loading import Pixels
 from shoal.data.readers import read_collection
 from shoal.data.readers.boxes import BoxOptions
 from shoal.data.readers.folders import SHARD_SUFFIXES, TABLE_SUFFIXES
@@ -98,13 +97,10 @@ class EmbeddedImages:
     """The images that could be decoded, in the order of `collection`."""
 
     collection: Collection
-    pixels: Pixels
     frozen: Representation
-    """Embeddings of the frozen encoder."""
     trunk_outputs: TrunkOutputs
     """Tokens and views that the training runs of a job share."""
     ready_at: float = field(default_factory=time.monotonic)
-    """When they were embedded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +131,6 @@ class Job(ABC):
         return (self.settings,)
 
     def check(self, collection: Collection) -> None:
-        """Raise for a collection that would fail after decoding and embedding."""
         check_collection(collection, self.settings)
 
     def load_encoder(self) -> Encoder:

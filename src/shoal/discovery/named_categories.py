@@ -1,4 +1,4 @@
-"""Turn clusters into named categories with ids and confidence, and write them as tables.
+"""Turn clusters into named categories with ids and confidence, and write them into a run.
 
 Shapes: N images, D columns, K categories of which the first C are known.
 """
@@ -29,7 +29,7 @@ from shoal.clustering.mixed_categories import Mixtures, find_mixtures
 from shoal.clustering.neighbors import Neighbors
 from shoal.data.collection import Collection
 from shoal.data.readers.embeddings import Embeddings
-from shoal.discovery.reviewed.previous_categories import Naming, reuse_names
+from shoal.discovery.reviewed.previous_categories import reuse_names
 from shoal.methods.method import Discovery
 from shoal.runs import MIXED_FROM, Assignment, Category, Run
 from shoal.settings import Plain
@@ -54,12 +54,11 @@ class Result:
     """(K,) names, the known categories first."""
     n_known: int
     members: Membership
+    calibration: Calibration
+    """The calibration of the confidence in `members`."""
     mixtures: Mixtures
-    """Which categories may be mixtures of two."""
     ids: Sequence[int]
     """(K,) the id of each category: its position, unless a review added or removed categories."""
-    calibration: Calibration | None = None
-    """The calibration of the confidence in `members`."""
     name: str = ""
     """'frozen' or 'trained' if images were clustered; empty if embeddings were given."""
     trained_in: Path | None = None
@@ -67,7 +66,7 @@ class Result:
     model: Plain = field(default_factory=dict)
     """The content of its model.json: the number of trained blocks (None: the number in the
     encoder's catalog entry); the weight of the frozen embeddings in the blend; the sizes that the
-    networks depend on (`TaskShape`)."""
+    networks depend on (`TaskShape`); with a classifier, the category of each of its outputs."""
     found_at: float = field(default_factory=time.monotonic)
 
 
@@ -107,22 +106,19 @@ def name_categories(
     n_known = len(images.classes)
     categories, n_novel = number_clusters(discovery.clusters, labels, n_known, discovery.embeddings)
     points = torch.from_numpy(np.ascontiguousarray(discovery.embeddings))
-    found = discovery.neighbors
-    if found is None:
-        neighbors = other_neighbors(points, n_neighbors)
-    else:
-        neighbors = found.each(Tensor.cpu)
+    neighbors = discovery.neighbors or other_neighbors(points, n_neighbors)
+    neighbors = neighbors.each(Tensor.cpu)
     names = category_names(images.classes, n_novel)
-    naming = Naming(
-        categories=categories, names=names, ids=list(range(len(names))), cannot_links={}
-    )
+    ids = list(range(len(names)))
+    cannot_links: dict[int, set[int]] = {}
     if isinstance(images, Collection) and images.previous is not None:
-        naming = reuse_names(categories, points, images, images.previous)
-    categories = naming.categories
-    n_categories = len(naming.names)
+        categories, names, ids, cannot_links = reuse_names(
+            categories, points, images, images.previous
+        )
+    n_categories = len(names)
     members = describe(points, categories, neighbors, points, categories, n_known)
     second = members.second.copy()
-    for row, rejected in naming.cannot_links.items():
+    for row, rejected in cannot_links.items():
         if second[row] in rejected:
             second[row] = UNLABELED
     calibration = _calibrate(discovery, labels, n_known, neighbors, held_out)
@@ -139,8 +135,8 @@ def name_categories(
         names=images.names,
         labels=labels,
         categories=categories,
-        classes=naming.names,
-        ids=naming.ids,
+        classes=names,
+        ids=ids,
         n_known=n_known,
         members=replace(members, confidence=confidence, second=second),
         calibration=calibration,
@@ -168,8 +164,7 @@ def _calibrate(
     )
 
 
-def write_categories(run: Run, named: Result, shift: ShiftSettings) -> None:
-    """Write the tables, embeddings, tree, estimate of K, calibration and shifts of a run."""
+def write_result(run: Run, named: Result, shift: ShiftSettings) -> None:
     discovery = named.discovery
     run.write_array("embeddings", discovery.embeddings)
     for name, array in (("shifted", discovery.shifted), ("tree", discovery.linkage)):
@@ -178,15 +173,14 @@ def write_categories(run: Run, named: Result, shift: ShiftSettings) -> None:
     run.write_assignments(assignment_rows(named))
     run.write_categories(category_rows(named, run.array(run.clustered)))
     run.write_json("estimate", _estimate(discovery))
-    if named.calibration is not None:
-        calibration = named.calibration.to_dict()
-        calibration["seen"] = fit_seen_probability(
-            torch.from_numpy(np.ascontiguousarray(discovery.embeddings)),
-            named.categories,
-            named.members.outlier_score,
-            shift.n_neighbors,
-        )
-        run.write_json("calibration", calibration)
+    calibration = named.calibration.to_dict()
+    calibration["seen"] = fit_seen_probability(
+        torch.from_numpy(np.ascontiguousarray(discovery.embeddings)),
+        named.categories,
+        named.members.outlier_score,
+        shift.n_neighbors,
+    )
+    run.write_json("calibration", calibration)
     if discovery.accuracies:
         shifts = {
             "accuracies": nan_to_null(list(discovery.accuracies)),
@@ -196,6 +190,12 @@ def write_categories(run: Run, named: Result, shift: ShiftSettings) -> None:
             "linkage_method": discovery.linkage_method,
         }
         run.write_json("shifts", shifts)
+    if named.trained_in is not None:
+        trained = Run(named.trained_in)
+        trained.copy_model(run)
+        run.write_json("model", named.model)
+        if trained.path != run.path:
+            trained.share("metrics.jsonl", run)
 
 
 def _estimate(discovery: Discovery) -> Plain:

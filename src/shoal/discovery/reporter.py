@@ -21,16 +21,13 @@ follow it, which belong to the remaining time; yields a progress callback."""
 
 log = logging.getLogger("shoal")
 
-NOTE = "note: "
-"""The start of a line that needs attention."""
-
 CLUSTERING = "finding categories"
 EMBEDDING = "embedding images"
 """Names of long steps in progress bars."""
 
 
 def _write_log(text: str) -> None:
-    level = logging.WARNING if text.startswith(NOTE) else logging.INFO
+    level = logging.WARNING if text.startswith("note: ") else logging.INFO
     log.log(level, "%s", shown(name_arguments(text)))
 
 

@@ -10,14 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from shoal.arrays import UNLABELED, Ints
 from shoal.data.collection import Collection
 from shoal.discovery.cluster_embeddings import report_doubts
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
-from shoal.discovery.named_categories import Result, name_categories, write_categories
+from shoal.discovery.named_categories import Result, name_categories, write_result
 from shoal.discovery.reporter import CLUSTERING
 from shoal.discovery.reviewed.previous_categories import (
     continue_categories,
@@ -33,37 +31,6 @@ from shoal.runs import RESULTS, THUMBNAILS, UNCERTAIN_BELOW, Run, column
 from shoal.settings import Plain
 
 FROZEN, TRAINED = RESULTS
-LONG_CHANGES = ("changed_labels", "cannot_links")
-"""Parts of changes.json with a row per image, which `collect_facts` leaves out."""
-
-
-def write_result(run: Run, result: Result, settings: DiscoverySettings) -> None:
-    """Write a run's tables and arrays and, for a trained result, networks and metrics."""
-    write_categories(run, result, settings.shift)
-    if result.trained_in is None:
-        return
-    trained = Run(result.trained_in)
-    trained.copy_model(run)
-    model = dict(result.model)
-    if result.discovery.predicted is not None:
-        model["classifier"] = classifier_categories(result, result.discovery.predicted)
-    run.write_json("model", model)
-    if trained.path != run.path:
-        trained.share("metrics.jsonl", run)
-
-
-def classifier_categories(result: Result, predicted: Ints) -> list[int]:
-    """Return, for each output of the classifier, the category id of most images that `predicted`
-    (N,) assigns to it; -1 if there are none."""
-    is_free = result.labels == UNLABELED
-    # A label may override a prediction, so labeled images count only if there are no others.
-    counts = is_free | ~np.isin(predicted, predicted[is_free])
-    both = np.stack([predicted, result.categories])[:, counts]
-    pairs, sizes = np.unique(both, axis=1, return_counts=True)
-    pairs = pairs[:, np.argsort(sizes, kind="stable")]  # the largest of an output comes last
-    categories = np.full(int(predicted.max()) + 1, UNLABELED)
-    categories[pairs[0]] = np.asarray(result.ids)[pairs[1]]
-    return categories.tolist()
 
 
 def cluster(
@@ -93,7 +60,7 @@ def write_result_run(
     names = ("device", "command", "root", "folders", "encoder", "fingerprint", "n_unreadable")
     config = replace(settings, train=result.name == TRAINED)
     other.start(config, seed=settings.seed, **{name: origin[name] for name in names})
-    write_result(other, result, settings)
+    write_result(other, result, settings.shift)
     for part in (THUMBNAILS, "skipped.csv"):
         if run.has(part):
             run.share(part, other)
@@ -115,7 +82,7 @@ def write_results(job: Job, result: Result, other: Result | None) -> None:
     trained = Run(run.path / TRAINED)
     if trained.has("provenance.json") and (other is None or other.name != TRAINED):
         trained.abandon()
-    write_result(run, result, job.settings)
+    write_result(run, result, job.settings.shift)
     if result.name == FROZEN and job.settings.is_trained:
         Run(run.path / FROZEN).abandon()  # it is the run itself now
     if other is not None:
@@ -148,7 +115,7 @@ def collect_facts(run: Run) -> Plain:
     del estimate["curve"]
     reviewed = ReviewedRun.of(run)
     changes = run.json("changes") if run.has("changes.json") else {}
-    for name in LONG_CHANGES:
+    for name in ("changed_labels", "cannot_links"):  # with a row per image
         changes.pop(name, None)
     noted = ("stopped_early", "seconds", "started", "finished", "seed", "device", "encoder")
     return {
@@ -205,25 +172,21 @@ def make_frozen_result(job: Job, images: EmbeddedImages) -> Result:
 def frozen_result(
     frozen: Representation, collection: Collection, settings: DiscoverySettings
 ) -> Result:
-    """Cluster frozen embeddings; after a review, continue from the reviewed categories."""
+    """Cluster frozen embeddings, by Algorithm 1 of CMS if the method trains; after a review,
+    continue from the reviewed categories."""
     n_clusters = n_clusters_to_continue(collection, settings)
-    discovery = cluster_frozen(frozen, collection.labels, settings, n_clusters)
+    labels = collection.labels
+    if get_method(settings.method).trains:
+        discovery = shift_and_cut(
+            frozen,
+            labels,
+            settings.method_settings.inference,
+            n_clusters=settings.n_clusters or n_clusters,
+            seed=settings.seed,
+        )
+    else:
+        discovery = cluster(frozen, labels, settings, n_clusters)
     if n_clusters is not None:
         discovery, collection = continue_categories(discovery, collection)
     n_neighbors = settings.shift.n_neighbors
     return name_categories(discovery, collection, n_neighbors, name=FROZEN)
-
-
-def cluster_frozen(
-    frozen: Representation, labels: Ints, settings: DiscoverySettings, n_clusters: int | None = None
-) -> Discovery:
-    """Cluster frozen embeddings, by Algorithm 1 of CMS if the method trains."""
-    if not get_method(settings.method).trains:
-        return cluster(frozen, labels, settings, n_clusters)
-    return shift_and_cut(
-        frozen,
-        labels,
-        settings.method_settings.inference,
-        n_clusters=settings.n_clusters or n_clusters,
-        seed=settings.seed,
-    )

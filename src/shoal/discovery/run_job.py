@@ -43,7 +43,7 @@ from shoal.errors import DataError, Diverged, ShoalError, UsageError
 from shoal.files import write_text
 from shoal.methods.method import Representation, to_numpy
 from shoal.methods.trunk_outputs import TrunkOutputs
-from shoal.runs import THUMBNAILS, Run, check_not_locked, csv_text, damaged, locked
+from shoal.runs import THUMBNAILS, Run, check_not_locked, csv_text, locked, read_vectors
 from shoal.settings import Plain, differences
 from shoal.training.tokens import TokenCollector
 from shoal.words import count, first_few, plural
@@ -315,7 +315,7 @@ def decode(collection: Collection, pixel_size: int, reporter: Reporter) -> Pixel
 
 
 def _embed(job: Job, pixels: Pixels, encoder: Encoder) -> EmbeddedImages:
-    """Embed the decoded images with the frozen encoder, and write thumbnails."""
+    """Embed the decoded images with the frozen encoder, and write thumbnails and skipped.csv."""
     run = job.run
     collection = job.collection
     if pixels.skipped:
@@ -342,7 +342,9 @@ def _embed(job: Job, pixels: Pixels, encoder: Encoder) -> EmbeddedImages:
         job.reporter.detail("embeddings of these images are in the cache")
         run.write_array("frozen", cached)
     if run.has("frozen.npy"):
-        embeddings = _read_frozen(run, len(pixels)).to(job.device)
+        # Written before an interruption, or copied from the cache.
+        stored = read_vectors(run.path / "frozen.npy", len(pixels))
+        embeddings = torch.from_numpy(np.array(stored, dtype=np.float32)).to(job.device)
     else:
         embeddings = _embed_frozen(job, encoder, pixels, trunk_outputs)
         write_array("embeddings", key, to_numpy(embeddings))
@@ -350,9 +352,7 @@ def _embed(job: Job, pixels: Pixels, encoder: Encoder) -> EmbeddedImages:
         with job.reporter.progress("making thumbnails"):
             run.write_thumbnails(make_thumbnails(pixels))
     frozen = Representation(embeddings=embeddings, embed=lambda others: embed(others, encoder))
-    return EmbeddedImages(
-        collection=collection, pixels=pixels, frozen=frozen, trunk_outputs=trunk_outputs
-    )
+    return EmbeddedImages(collection=collection, frozen=frozen, trunk_outputs=trunk_outputs)
 
 
 def _record_inputs(run: Run, pixels: Pixels, encoder: Encoder) -> None:
@@ -398,12 +398,3 @@ def _embed_frozen(
         split = (chosen.encoder, job.methods[0].n_tail_blocks, chosen.input_size)
         trunk_outputs.tokens[split] = collector.tokens
     return frozen
-
-
-def _read_frozen(run: Run, n_images: int) -> torch.Tensor:
-    """Read frozen.npy, written earlier or copied from the cache."""
-    stored = run.array("frozen")
-    is_matrix = stored.ndim == 2 and len(stored) == n_images and stored.dtype == np.float32
-    if not is_matrix or not np.isfinite(stored).all():
-        raise damaged(run.path / "frozen.npy", "expected finite float32, a row per image")
-    return torch.from_numpy(np.array(stored))

@@ -16,8 +16,8 @@ from patched_method import collapsing
 from photo_runs import press_ctrl_c
 from shoal.data.pixels.loading import load_pixels
 from shoal.discovery.assign import Assigner
-from shoal.discovery.comparison import comparison_job as job
-from shoal.discovery.comparison.comparison_job import ComparisonJob
+from shoal.discovery.comparison import compare as job
+from shoal.discovery.comparison.compare import ComparisonJob
 from shoal.discovery.comparison.comparison_result import Comparison
 from shoal.discovery.comparison.comparison_settings import choose_comparison
 from shoal.discovery.comparison.evaluation import split_labels

@@ -31,10 +31,8 @@ def named(
     collection = SimpleNamespace(names=IMAGES, classes=CLASSES)
     # Categories with neighboring numbers are nearest.
     points = at(*(20 * category for category in categories))
-    found = reuse_names(np.array(categories), points, collection, earlier)
-    return [found.names[at] for at in found.categories], dict(
-        zip(found.names, found.ids, strict=True)
-    )
+    moved, names, ids, _ = reuse_names(np.array(categories), points, collection, earlier)
+    return [names[position] for position in moved], dict(zip(names, ids, strict=True))
 
 
 def test_categories_keep_ids_and_names_in_any_order() -> None:

@@ -50,12 +50,10 @@ class ComparisonSettings:
 
 
 def name_of(settings: DiscoverySettings) -> str:
-    """Return the name of a row: the method, or 'frozen'."""
     return settings.method if settings.train else FROZEN
 
 
 def title_of(name: str) -> str:
-    """Return the title of a row, for a table or a sentence."""
     return "frozen encoder" if name == FROZEN else get_method(name).title
 
 
@@ -119,5 +117,4 @@ def _choose(method: str, epochs: int | None, changes: Plain, shared: Plain) -> D
 
 
 def is_for(method: str, change: str) -> bool:
-    """Return whether a change, by dotted name, applies to a method."""
     return change in COMMON_FIELDS or has_setting(method, change)

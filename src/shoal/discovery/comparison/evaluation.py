@@ -27,7 +27,7 @@ from shoal.discovery.comparison.comparison_result import Row
 from shoal.discovery.comparison.comparison_settings import title_of
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import check_collection
-from shoal.discovery.trained.evaluation import MAX_NAMED, MIN_CATEGORIES, hold_out
+from shoal.discovery.trained.evaluation import MIN_CATEGORIES, hold_out
 from shoal.errors import DataError, ShoalError
 from shoal.files import write_text
 from shoal.runs import COMPARED, Assignment, Run, csv_text, damaged
@@ -83,16 +83,14 @@ class LabelSplit:
 
     @property
     def hidden_names(self) -> tuple[str, ...]:
-        """The names of the categories that are held out whole."""
         return tuple(self.classes[label] for label in self.hidden)
 
     def in_words(self) -> str:
-        """Describe how many labels are held out, and of which categories."""
         text = f"{count(len(self.rows), 'label')} held out from every method"
         if not self.hidden:
             return text
         n_novel = int(self.is_novel.sum())
-        names = first_few(self.hidden_names, MAX_NAMED)
+        names = first_few(self.hidden_names)
         categories = count(len(self.hidden), "whole category")
         return f"{text}, {n_novel:,} of them of {categories} ({names})"
 
@@ -329,7 +327,6 @@ def evaluate(
 
 
 def held_out_rows(run: Run, split: LabelSplit) -> list[Assignment]:
-    """Return the rows of the held-out images in the run of a method."""
     rows = run.assignments
     if tuple(row.path for row in rows) != split.collection.names:
         raise damaged(run.path / "assignments.csv", "its images are not those compared")

@@ -47,7 +47,6 @@ def measure(job: ExportJob, path: str) -> tuple[int, int]:
 
 
 def box_of(row: Assignment, size: tuple[int, int]) -> Box:
-    """Return the box of a row of an image of that size."""
     return row.box or Box(0, 0, *size)
 
 
@@ -206,7 +205,6 @@ def _result(row: Assignment, category: str, size: tuple[int, int] | None) -> dic
 
 
 def label_studio_steps(job: ExportJob) -> tuple[str, ...]:
-    """Return the steps to see the images in Label Studio, line by line."""
     root = job.root or Path("/the/folder/of/the/images")
     return (
         "to see the images in Label Studio:",

@@ -134,10 +134,8 @@ class ExportJob:
     categories: Sequence[Category]
     """The categories of the run, with their sizes in `rows`."""
     root: Path | None
-    """The folder of the images, if there is one."""
     out: Path
     copy: bool = False
-    """Copy images instead of linking them."""
 
     @property
     def images(self) -> Path:

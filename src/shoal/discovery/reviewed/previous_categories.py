@@ -7,7 +7,7 @@ Shapes: N images, D columns, K categories of which the first C are known.
 """
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -147,28 +147,17 @@ def _nearest_ids(
     return numbers[nearest]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Naming:
-    """Categories with their names and ids."""
-
-    categories: Ints
-    """(N,) positions in `names`."""
-    names: list[str]
-    """(K,) the known classes first."""
-    ids: list[int]
-    """(K,)"""
-    cannot_links: dict[int, set[int]]
-    """By row, the positions of the categories that the image was rejected from."""
-
-
 def reuse_names(
     categories: Ints, points: Tensor, collection: Collection, previous: PreviousCategories
-) -> Naming:
+) -> tuple[Ints, list[str], list[int], dict[int, set[int]]]:
     """Give each category the id and name of the reviewed one with mostly the same images.
 
     `categories` (N,) are positions, known classes first; `points` (N, D) unit rows. A known class
     without labeled images takes the category with mostly its images. Other categories get new ids
     and names. Images leave the categories they were rejected from.
+
+    Return the new categories (N,), their names and ids (K,), and by row the positions of the
+    categories that an image was rejected from.
     """
     classes = collection.classes
     same = match_groups(categories, _ids_before(collection, previous))
@@ -201,7 +190,7 @@ def reuse_names(
     names = list(classes)
     for number in ids[len(classes) :]:
         names.append(previous.names[number] if number in previous.names else next(new_names))
-    return Naming(categories=moved, names=names, ids=ids, cannot_links=cannot_links)
+    return moved, names, ids, cannot_links
 
 
 def match_groups(now: Ints, before: Ints) -> dict[int, int]:

@@ -32,9 +32,6 @@ from shoal.runs import TABLE, Assignment, Run, read_columns
 from shoal.settings import Plain
 from shoal.words import count, first_few
 
-MAX_LISTED = 5
-"""Maximum number of categories that a message names."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Refinement:
@@ -217,7 +214,7 @@ class Refinement:
         if empty and chosen.is_trained:
             reporter.report(
                 "note: known categories without a labeled or confirmed image "
-                f"({first_few(empty, MAX_LISTED)}) may disappear in training; confirm some images "
+                f"({first_few(empty)}) may disappear in training; confirm some images "
                 "of them first, or give --no-train"
             )
         n_known = len(sizes) - len(empty)
@@ -249,7 +246,7 @@ class Refinement:
             replay_review(log, run, by=checked_who(None), ids=ids)
         used = count(changes["n_decided"], "labeled image")
         if became_known := changes["became_known"]:
-            used += f"; now known: {first_few(became_known, MAX_LISTED)}"
+            used += f"; now known: {first_few(became_known)}"
         reporter.report(f"from the review: {used}")
         n_images = count(changes["n_images"], "image")
         reporter.report(f"{changes['n_moved']:,} of {n_images} changed category")

@@ -33,7 +33,7 @@ from shoal.data.collection import Collection
 from shoal.data.splits import hold_out_validation
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
-from shoal.discovery.reporter import NOTE, Reporter
+from shoal.discovery.reporter import Reporter
 from shoal.errors import TooFewDistinct
 from shoal.methods.method import Discovery
 from shoal.methods.registry import get_method
@@ -43,12 +43,8 @@ from shoal.settings import Plain
 from shoal.training.validation import is_collapsed
 from shoal.words import count, first_few
 
-MAX_NAMED = 5
-"""Maximum number of categories that a message names."""
-
 MIN_CATEGORIES = 5
 """Fewest known categories for some to be hidden, so that enough are left to learn from."""
-
 
 SIGNIFICANCE = 0.05
 """Significance level of McNemar's exact one-sided test that one result beats another."""
@@ -101,12 +97,9 @@ def describe_held_out(collection: Collection, held_out: HeldOut) -> list[str]:
         return []
     n_labeled = int((collection.labels[held_out.validation] != UNLABELED).sum())
     images = count(len(held_out.validation), "validation image")
-    lines = [f"{images}, {n_labeled:,} of them labeled"]
-    if n_labeled:
-        labels = "this label is" if n_labeled == 1 else "these labels are"
-        lines[0] += f"; {labels} held out from training"
+    lines = [f"{images}, {n_labeled:,} of them labeled, held out from training"]
     if held_out.hidden:
-        names = first_few([collection.classes[label] for label in held_out.hidden], MAX_NAMED)
+        names = first_few([collection.classes[label] for label in held_out.hidden])
         lines.append(
             f"all labels of {count(len(held_out.hidden), 'known category')} ({names}) held out, to "
             "evaluate training on categories without labels"
@@ -123,7 +116,7 @@ def fit_batch(
     if batch_size <= n_training:
         return settings
     reporter.report(
-        f"{NOTE}using a batch size of {n_training:,}, the number of images, instead of "
+        f"note: using a batch size of {n_training:,}, the number of images, instead of "
         f"{batch_size:,}"
     )
     smaller = replace(chosen, training=replace(chosen.training, batch_size=n_training))
@@ -139,11 +132,6 @@ def is_significant(correct: Bools, baseline: Bools) -> bool:
     return float(binom.sf(n_better - 1, n_better + n_worse, 0.5)) <= SIGNIFICANCE
 
 
-def can_be_significant(baseline: Bools) -> bool:
-    """Whether a result without errors would be significantly better than `baseline` (J,)."""
-    return is_significant(np.ones_like(baseline), baseline)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Choice:
     """The choice between the two results by the held-out labels: the frozen one unless training is
@@ -152,9 +140,8 @@ class Choice:
     hidden: tuple[str, ...]
     """Known categories that served as novel ones."""
     frozen: HeldOutAccuracy
-    """Of the frozen embeddings."""
     trained: HeldOutAccuracy | None
-    """Of the trained result; None if its embeddings are too similar to be clustered."""
+    """None if the trained embeddings are too similar to be clustered."""
 
     @property
     def is_significant(self) -> bool:
@@ -174,7 +161,6 @@ class Choice:
         return is_significant(self.frozen.is_correct, self.trained.is_correct)
 
     def in_words(self) -> str:
-        """Return both accuracies, the number of labels, and the result that is used."""
         return f"{describe_choice(self.to_dict())} Keeping the {self.result} result."
 
     def to_dict(self) -> Plain:
@@ -219,14 +205,9 @@ class Evaluation:
             return reduce_within_class(frozen, self._visible_labels)
         return frozen
 
-    @property
-    def _labels(self) -> Ints:
-        """(N,) all labels of the user."""
-        return self.images.collection.labels
-
     @cached_property
     def _visible_labels(self) -> Ints:
-        visible = self._labels.copy()
+        visible = self.images.collection.labels.copy()
         visible[self.held_out.rows] = UNLABELED
         return visible
 
@@ -244,13 +225,12 @@ class Evaluation:
         )
 
     def _evaluate(self, trained: Tensor, predicted: Ints | None) -> HeldOutAccuracy | None:
-        """Evaluate trained embeddings (N, E) or the clusters of a classifier."""
         # Blended with frozen embeddings, collapsed ones would look distinct.
         if is_collapsed(trained):
             return None
         if predicted is not None:
             rows = self.held_out.rows
-            is_correct = correct_images(self._labels[rows], predicted[rows])
+            is_correct = correct_images(self.images.collection.labels[rows], predicted[rows])
             return HeldOutAccuracy(n_shifts=0, is_correct=is_correct)
         method = get_method(self.settings.method)
         if method.shifts or method.needs_n_clusters:
@@ -261,7 +241,7 @@ class Evaluation:
         """Cluster unit rows (N, E) after the best number of shifts."""
         return try_shifts(
             points,
-            self._labels,
+            self.images.collection.labels,
             self.held_out.rows,
             self.frozen_discovery.n_clusters,
             self.settings.method_settings.inference,
@@ -274,9 +254,10 @@ class Evaluation:
         """Cluster a blend as the method does, with the K of the frozen result and all labels except
         the held-out ones."""
         frozen = self.images.frozen
+        labels = self.images.collection.labels
         held_out = self.held_out.rows
         n_clusters = self.frozen_discovery.n_clusters
-        rows = sample_rows(len(self._labels), held_out, n_clusters, self.settings.seed)
+        rows = sample_rows(len(labels), held_out, n_clusters, self.settings.seed)
         sampled = torch.from_numpy(rows).to(trained.device)
         both = blend(frozen.embeddings[sampled], trained[sampled], FROZEN_WEIGHT)
         with suppress(TooFewDistinct):
@@ -287,7 +268,7 @@ class Evaluation:
                 n_clusters,
             )
             clusters = discovery.clusters[np.searchsorted(rows, held_out)]
-            is_correct = correct_images(self._labels[held_out], clusters)
+            is_correct = correct_images(labels[held_out], clusters)
             return HeldOutAccuracy(n_shifts=0, is_correct=is_correct)
         return None
 

@@ -8,25 +8,26 @@ for it.
 import time
 from dataclasses import asdict, replace
 
+import numpy as np
 import torch
 
-from shoal.arrays import Ints
+from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.blend import FROZEN_WEIGHT, blend
 from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.discovery_settings import CPU_RECIPE, DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.named_categories import Result, name_categories
-from shoal.discovery.reporter import CLUSTERING, NOTE
+from shoal.discovery.reporter import CLUSTERING
 from shoal.discovery.results import TRAINED, cluster
 from shoal.discovery.trained.evaluation import (
     MIN_CATEGORIES,
     Evaluation,
     HeldOut,
-    can_be_significant,
     describe_held_out,
     fit_batch,
     hold_out,
+    is_significant,
 )
 from shoal.discovery.trained.training import (
     Training,
@@ -39,21 +40,16 @@ from shoal.discovery.trained.training import (
 from shoal.errors import TooFewDistinct
 from shoal.methods.method import Discovery, Representation
 from shoal.methods.registry import get_method
+from shoal.settings import Plain
 from shoal.training.validation import is_collapsed
 from shoal.words import count
 
-CPU_NOTE = (
-    f"using the recipe {CPU_RECIPE}, a shorter schedule for machines without a GPU; "
-    "--recipe gpu trains as on a GPU"
-)
-
 KEEPING_FROZEN = "Keeping the frozen result."
 
-Results = tuple[Result, Result | None]
-"""The result to use, and the other one."""
 
-
-def train_and_choose(job: Job, images: EmbeddedImages, frozen: Result) -> Results:
+def train_and_choose(
+    job: Job, images: EmbeddedImages, frozen: Result
+) -> tuple[Result, Result | None]:
     """Train, cluster, and return the result to use and the other one.
 
     The other result is None if nothing was trained, or if the trained embeddings have collapsed or
@@ -86,7 +82,10 @@ def train_and_choose(job: Job, images: EmbeddedImages, frozen: Result) -> Result
         job.reporter.report(f"Skipping training: {reason}. {KEEPING_FROZEN}")
         return frozen, None
     if settings.recipe == CPU_RECIPE:
-        job.reporter.report(CPU_NOTE)
+        job.reporter.report(
+            f"using the recipe {CPU_RECIPE}, a shorter schedule for machines without a GPU; "
+            "--recipe gpu trains as on a GPU"
+        )
     n_clusters = settings.n_clusters
     if get_method(settings.method).needs_n_clusters:
         n_clusters = frozen.discovery.n_clusters
@@ -119,7 +118,7 @@ def train_and_choose(job: Job, images: EmbeddedImages, frozen: Result) -> Result
             return _choose(job, images, frozen, held_out, training, learned, evaluation)
         except TooFewDistinct as error:
             job.reporter.report(
-                f"{NOTE}the trained embeddings cannot be clustered ({error}). {KEEPING_FROZEN}"
+                f"note: the trained embeddings cannot be clustered ({error}). {KEEPING_FROZEN}"
             )
             return frozen, None
 
@@ -141,7 +140,7 @@ def reason_not_to_train(settings: DiscoverySettings, evaluation: Evaluation | No
         return f"{cause}, so no category can be held out to evaluate it{remedy}"
     assert evaluation.frozen is not None
     is_correct = evaluation.frozen.is_correct
-    if not can_be_significant(is_correct):
+    if not is_significant(np.ones_like(is_correct), is_correct):
         correct = f"{int(is_correct.sum()):,} of {count(len(is_correct), 'held-out image')}"
         return (
             f"{correct} are assigned correctly without it, so no result could be significantly "
@@ -158,7 +157,7 @@ def _choose(
     training: Training,
     learned: Representation,
     evaluation: Evaluation | None,
-) -> Results:
+) -> tuple[Result, Result | None]:
     """Cluster the trained embeddings; held-out labels choose between the results.
 
     Without held-out categories the trained result is used if training is done.
@@ -223,13 +222,11 @@ def _cluster_blend(
     If `n_shifts` is None, labels choose the number of shifts.
     """
     frozen = images.frozen
-    n_frozen = 0
-    if weight > 0:
-        n_frozen = frozen.embeddings.shape[1]
+    embeddings = blend(frozen.embeddings, learned.embeddings, weight)
     both = replace(
         learned,
-        n_frozen=n_frozen,
-        embeddings=blend(frozen.embeddings, learned.embeddings, weight),
+        n_frozen=embeddings.shape[1] - learned.embeddings.shape[1],
+        embeddings=embeddings,
         embed=lambda pixels: blend(frozen.embed(pixels), learned.embed(pixels), weight),
         n_shifts=n_shifts,
         linkage_method=first.linkage_method,
@@ -285,9 +282,25 @@ def with_networks(
 ) -> Result:
     """Return the result with what is needed to load its networks later."""
     assert learned.model is not None
-    model = {
+    model: Plain = {
         "n_tail_blocks": training.settings.n_tail_blocks,
         "frozen_weight": frozen_weight,
         "shape": asdict(learned.model.shape),
     }
+    if result.discovery.predicted is not None:
+        model["classifier"] = _classifier_categories(result, result.discovery.predicted)
     return replace(result, trained_in=training.folder, model=model)
+
+
+def _classifier_categories(result: Result, predicted: Ints) -> list[int]:
+    """Return, for each output of the classifier, the category id of most images that `predicted`
+    (N,) assigns to it; -1 if there are none."""
+    is_free = result.labels == UNLABELED
+    # A label may override a prediction, so labeled images count only if there are no others.
+    counts = is_free | ~np.isin(predicted, predicted[is_free])
+    both = np.stack([predicted, result.categories])[:, counts]
+    pairs, sizes = np.unique(both, axis=1, return_counts=True)
+    pairs = pairs[:, np.argsort(sizes, kind="stable")]  # the largest of an output comes last
+    categories = np.full(int(predicted.max()) + 1, UNLABELED)
+    categories[pairs[0]] = np.asarray(result.ids)[pairs[1]]
+    return categories.tolist()

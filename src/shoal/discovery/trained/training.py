@@ -8,28 +8,26 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from shoal.arrays import Ints
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.named_categories import Result
-from shoal.discovery.reporter import NOTE, Reporter
-from shoal.distributed import broadcast, is_main, is_started
+from shoal.discovery.reporter import Reporter
+from shoal.distributed import broadcast, is_started
 from shoal.encoders.embed import ImageRows
 from shoal.methods.method import Representation, TrainedSettings
 from shoal.methods.registry import get_method
 from shoal.methods.trunk_outputs import TrunkOutputs
-from shoal.progress import Progress, about
+from shoal.progress import Progress
 from shoal.runs import Run
 from shoal.settings import Plain
 from shoal.training.checkpoint import is_finished
-from shoal.training.loop import EarlyStopping, OnEpoch, OnProgress, StopTraining
+from shoal.training.loop import EarlyStopping, OnProgress, StopTraining
 from shoal.training.task import Task
 from shoal.training.validation import collapse_statistics, describe_collapse
-from shoal.words import count
-
-STOPPING = "\nstopping with the best result so far; press Ctrl-C again to quit immediately\n"
 
 PHASES = {"views": "preparing views", "steps": "training"}
 """The title of the progress bar for each unit that is counted."""
@@ -86,7 +84,7 @@ def train(
         note_stopped(job, len(learned.metrics), training.settings)
     collapse = describe_collapse(collapse_statistics(learned.embeddings))
     if collapse is not None:
-        job.reporter.report(NOTE + collapse)
+        job.reporter.report(f"note: {collapse}")
     # Reuse the frozen embeddings instead of computing them again in all processes.
     return replace(learned, frozen=lambda: images.frozen.embeddings)
 
@@ -124,7 +122,7 @@ def represent(
             folder=training.folder,
             resume=job.resume,
             progress=progress,
-            on_epoch=_epoch_listener(job, training, after),
+            on_epoch=partial(_report_epoch, job.reporter),
             stop=job.stop,
             early_stopping=early_stopping,
         )
@@ -184,7 +182,8 @@ def stop_request(deadline: float = float("inf")) -> Iterator[Callable[[], bool]]
         signal.signal(signal.SIGINT, previous_handler)  # the next Ctrl-C interrupts
         signals.append(number)
         if sys.stderr is not None and sys.stderr.isatty():
-            os.write(2, STOPPING.encode())  # print is not reentrant
+            # print is not reentrant
+            os.write(2, b"\nstopping with the best result so far; press Ctrl-C again to quit\n")
 
     previous_handler = signal.signal(signal.SIGINT, request_stop)
     try:
@@ -216,29 +215,12 @@ def _bars(reporter: Reporter, n_epochs: int, after: float) -> Iterator[OnProgres
         yield update
 
 
-def _epoch_listener(job: Job, training: Training, after: float) -> OnEpoch | None:
-    """Return a callback that logs the metrics of an epoch, and after the second one reports the
-    time left, including the seconds `after` training."""
-    if not is_main():
-        return None
-    n_epochs = training.settings.training.epochs
-    n_seen = 0
-
-    def listen(row: Plain) -> None:
-        nonlocal n_seen
-        n_seen += 1
-        epoch = row["epoch"]
-        validation = ""
-        if row["validation_accuracy"] is not None:
-            accuracy = 100 * row["validation_accuracy"]
-            validation = f", validation accuracy {accuracy:.1f} %, K {row['n_clusters']}"
-        job.reporter.detail(
-            f"epoch {epoch}: loss {row['loss']:.4f}{validation}, {row['seconds']:.1f} s"
-        )
-        n_left = n_epochs - epoch
-        # The first epoch is slower than the others.
-        if n_left > 0 and n_seen == 2:
-            left = about(n_left * row["seconds"] + after)
-            job.reporter.report(f"At most {left} left for {count(n_left, 'more epoch')}.")
-
-    return listen
+def _report_epoch(reporter: Reporter, row: Plain) -> None:
+    """Report the metrics of an epoch as a detail."""
+    validation = ""
+    if row["validation_accuracy"] is not None:
+        accuracy = 100 * row["validation_accuracy"]
+        validation = f", validation accuracy {accuracy:.1f} %, K {row['n_clusters']}"
+    reporter.detail(
+        f"epoch {row['epoch']}: loss {row['loss']:.4f}{validation}, {row['seconds']:.1f} s"
+    )
