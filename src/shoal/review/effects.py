@@ -71,7 +71,7 @@ def _rejected(state: State, action: Action, changed: Callable[..., frozenset[int
     for group in action.groups:
         before = state.rejected[group.rows]
         after = before.copy()
-        for number in np.unique(before):
+        for number in sorted(set(before.tolist())):
             rejected = changed(state.rejections[number], {group.category})
             after[before == number] = state.number_of(rejected)
         parts.append(after)
