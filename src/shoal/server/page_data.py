@@ -49,7 +49,8 @@ def columns(review: Review) -> bytes:
         )
         confidence = np.nan_to_num(state.columns["confidence"]).clip(0, 1) * CONFIDENCE_SCALE
         integers = (state.typical_order, state.category, labels, expected)
-        small = (state.status, np.rint(confidence))
+        # Rounded down, so that an image below a limit stays below it.
+        small = (state.status, np.floor(confidence + 1e-6))
         return np.stack(integers).astype("<i4").tobytes() + np.stack(small).astype("u1").tobytes()
 
 
