@@ -7,6 +7,7 @@ This is the only module that imports torch.distributed.
 import datetime
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -71,6 +72,9 @@ def processes(device: torch.device) -> Iterator[None]:
 @contextmanager
 def _interrupted_by_torchrun() -> Iterator[None]:
     """Handle SIGTERM, which torchrun sends, as Ctrl-C, so that a message explains how to resume."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 Progress = Callable[[int, int], None]
 """Called with (done, total)."""
@@ -87,5 +87,6 @@ def show(
             log(f"{what}: {counted}, {left}")
             next_at = clock() + LINE_S
 
-    with bars:
+    # Older versions of rich print an empty line at the end of a bar that is not shown.
+    with bars if has_bar else nullcontext():
         yield update

@@ -128,7 +128,10 @@ def convert(hint: object, value: object, where: str) -> object:
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise UsageError(f"{where}: found {value!r:.60}, expected a list")
-        return tuple(convert(args[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+        kinds = args[:1] * len(value) if args[-1] is Ellipsis else args
+        if len(kinds) != len(value):
+            raise UsageError(f"{where}: found {len(value)} values, expected {len(kinds)}")
+        return tuple(convert(kinds[i], item, f"{where}[{i}]") for i, item in enumerate(value))
     if dataclasses.is_dataclass(hint):
         return from_dict(hint, value, where=where)  # type: ignore[arg-type]
     is_bool = isinstance(value, bool)

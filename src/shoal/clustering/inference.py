@@ -75,6 +75,11 @@ class InferenceSettings:
         for name in ("min_clusters", "max_clusters"):
             if getattr(self, name) is not None:
                 as_count(getattr(self, name), name=name, least=1)
+        if self.max_clusters is not None and (self.min_clusters or 1) > self.max_clusters:
+            raise UsageError(
+                f"min_clusters: found {self.min_clusters}, expected at most max_clusters, "
+                f"{self.max_clusters}"
+            )
         check_rule(self.rule)  # an unknown name is an error even if K is given
 
     def estimate(self, tree: Tree, labels: ArrayLike) -> NClustersEstimate:

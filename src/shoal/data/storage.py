@@ -130,7 +130,10 @@ def why_unfit(name: str) -> str | None:
     has_drive = re.match(r"[A-Za-z]:[/\\]", name) is not None
     leads_out = has_drive or not set(name.split("/")).isdisjoint({"", ".", ".."})
     if leads_out or shown(name) != name:  # those that are not UTF-8 are shown differently
-        return "the name leads out of the collection, has an empty part or control characters"
+        return (
+            "the name leads out of the collection, is not UTF-8, or has an empty part or control "
+            "characters"
+        )
     return None
 
 

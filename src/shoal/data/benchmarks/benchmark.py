@@ -18,7 +18,7 @@ from shoal.data.collection import Collection
 from shoal.data.readers.folders import check_folder
 from shoal.data.splits import known_novel_split
 from shoal.data.storage import Location
-from shoal.errors import DataError
+from shoal.errors import DataError, UnknownName
 from shoal.words import first_few
 
 MAX_LINES = 20
@@ -47,6 +47,8 @@ def read_benchmark(name: str, root: Location, *, part: Part = "train") -> Benchm
     Counts that differ from the published ones become notes of the collection;
     missing images are an error.
     """
+    if part not in PARTS:
+        raise UnknownName("part", part, PARTS)
     folder = check_folder(root)
     split = load_split(name)
     layout, home, missing = find_layout(name, folder, part)
@@ -108,7 +110,7 @@ class PartReport:
     """The layout that was found, or the one of which most is present."""
     missing: list[str]
     problems: list[str] = field(default_factory=list)
-    """Counts that differ from the published ones."""
+    """What cannot be read, and counts that differ from the published ones."""
     counts: dict[str, int] = field(default_factory=dict)
     """Images and classes that were found; labeled and unlabeled ones in the training part."""
     notes: tuple[str, ...] = ()
@@ -163,7 +165,11 @@ def _verify_part(name: str, root: Path, part: Part) -> PartReport:
         return report
     facts = get_facts(name)
     split = load_split(name)
-    official = read_images(layout, home, part, split)
+    try:
+        official = read_images(layout, home, part, split)
+    except DataError as error:
+        report.problems.append(str(error))
+        return report
     report.missing += official.absent
     report.notes = official.notes
     report.counts["images"] = len(official.names)

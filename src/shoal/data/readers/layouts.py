@@ -338,7 +338,7 @@ def _refuse_columns(options: ReadOptions) -> None:
 
 def _refuse_empty(listing: Listing) -> None:
     if not listing.names:
-        ignored = "; ".join(listing.notes) or "no files, or only tables"
+        ignored = "; ".join(listing.notes) or "no files, or only tables and hidden files"
         if any(name.endswith(".arrow") for names in listing.ignored.values() for name in names):
             raise DataError(
                 f"{listing.root}: written by save_to_disk of Hugging Face's datasets; convert it "

@@ -240,7 +240,7 @@ READERS = {
 def read_parquet_columns(path: Place) -> "dict[str, ChunkedArray]":
     with reading(path, "table"), open_parquet(str(path)) as parquet:
         table = parquet.read()
-    return {name: table[name] for name in table.column_names}
+        return {name: table[name] for name in table.column_names}
 
 
 def read_text(path: Place) -> str:
@@ -402,6 +402,8 @@ def image_finder(names: Sequence[str], root: PurePath, folder: PurePath | None) 
 def as_path(cell: object, location: str) -> str:
     if isinstance(cell, os.PathLike):
         cell = os.fspath(cell)
+    if isinstance(cell, Mapping):  # Hugging Face's image struct: {"bytes": …, "path": …}
+        cell = cell.get("path")
     if not isinstance(cell, str) or not cell.strip():
         raise DataError(f"{location}: found {str(cell)[:40]!r}, expected the path of an image")
     return cell
