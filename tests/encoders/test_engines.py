@@ -179,7 +179,8 @@ def test_a_trunk_that_openvino_cannot_run_is_left_to_torch(
 
 
 def test_the_engine_is_chosen_by_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choose_engine()[0] == TORCH  # by $SHOAL_ENGINE, which conftest.py sets
+    monkeypatch.setenv("SHOAL_ENGINE", TORCH)
+    assert choose_engine()[0] == TORCH
     monkeypatch.delenv("SHOAL_ENGINE")
     monkeypatch.setattr(engines, "has_openvino", lambda: True)
     for machine, has_float16, engine in (

@@ -256,6 +256,7 @@ def test_pixels_in_host_memory_give_the_same_weights(toy, monkeypatch):
 
 
 def test_tokens_and_views_in_mapped_files_give_the_same_weights(toy, tmp_path, monkeypatch):
+    monkeypatch.setenv("SHOAL_ENGINE", "torch")  # others store their compiled trunk in the cache
     settings = toy.settings(epochs=2, views=ViewSettings(pool=2))
     in_memory = toy.networks()
     train(toy.data(), *in_memory, settings)
