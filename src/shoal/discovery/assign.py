@@ -307,6 +307,7 @@ class Assigner:
 
     def assign_images(self, collection: Collection) -> Assigned:
         """Assign images, whose labels are ignored; images that cannot be decoded have no row."""
+        _ = self.networks  # without networks, raise before images are decoded
         with self.reporter.progress("decoding images", "images") as progress:
             pixels = load_pixels(collection, self.settings.pixel_size, progress=progress)
         rows: list[Assignment] = []

@@ -29,7 +29,8 @@ def bind(host: str, port: int | None) -> socket.socket:
         if port is None:
             return bind(host, 0)
         raise UsageError(
-            f"{host}:{wanted}: cannot listen there ({error}); give another --port or --host"
+            f"{host}:{wanted}: cannot listen there ({error.strerror}); give another --port or "
+            "--host"
         ) from error
     # Explicitly TCP: only then asyncio sets TCP_NODELAY, without which small responses take 40 ms.
     return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, created.detach())

@@ -143,6 +143,7 @@ class ComparisonJob(Job):
                 trials.append(trial)
         if trials:
             self._train(images, trials)
+        images.trunk_outputs.free()
         self._evaluate(images.collection, splits, sorted(set(numbers)))
         return {}
 

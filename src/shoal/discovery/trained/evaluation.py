@@ -97,7 +97,7 @@ def describe_held_out(collection: Collection, held_out: HeldOut) -> list[str]:
         return []
     n_labeled = int((collection.labels[held_out.validation] != UNLABELED).sum())
     images = count(len(held_out.validation), "validation image")
-    lines = [f"{images}, {n_labeled:,} of them labeled, held out from training"]
+    lines = [f"{images}, {n_labeled:,} of them with labels, which are held out from training"]
     if held_out.hidden:
         names = first_few([collection.classes[label] for label in held_out.hidden])
         lines.append(

@@ -142,7 +142,7 @@ export function makeVerbs({ grid, view, go, refine }) {
     turn,
     (turn, value = { text: now ?? "" }) => askName(() => `Note on ${about}`, {
       value: value.text, verb: now === null ? "Replace" : "Save", label: "Note", maxLength: MAX_NOTE, required: now === null, turn,
-      hint: () => `Words such as #blurred are tags.${now === null ? " This replaces the different notes that these images have." : ""}`,
+      hint: () => `Words such as #blurred are tags.${now === null ? " This replaces all notes that these images have." : ""}`,
     }).then((text) => (text === null ? null : { text })),
     ({ text }) => does({ action: "note", ...what, text }, () => (text ? `noted on ${about}` : `note on ${about} removed`)),
   );
@@ -280,8 +280,8 @@ export function makeVerbs({ grid, view, go, refine }) {
     async note(turn = NOW) {
       const rows = chosen();
       if (!rows.length) return;
-      const notes = new Set((await describe(rows.slice(0, MOST_DESCRIBED))).map(({ note }) => note));
-      const now = notes.size > 1 ? null : [...notes][0];
+      const described = await describe(rows.slice(0, MOST_DESCRIBED)), notes = new Set(described.map(({ note }) => note));
+      const areSame = notes.size === 1 && rows.length <= MOST_DESCRIBED, now = areSame ? described[0].note : null;
       await askNote(turn, images(rows.length), now, { category: data.NONE, rows });
     },
     async noteCategory(turn = NOW) {
