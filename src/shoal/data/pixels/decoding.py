@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from shoal.boxes import split_file
-from shoal.data.storage import is_stored, read_stored
+from shoal.data.storage import Lost, is_stored, read_stored
 from shoal.words import one_line
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def _explained() -> Iterator[None]:
         raise
     except Exception as error:
         reason = REASONS.get(type(error)) or f"cannot be decoded: {one_line(error)}"
+        if isinstance(error, Lost):
+            reason = str(error)
         raise Unreadable(reason) from error
 
 

@@ -111,9 +111,9 @@ export function askBranch(ids, { turn }) {
     const note = make("p", { className: "muted", textContent: `${images(size)} will be one category.${known}${areApart}` });
     const merge = make("button", { type: "submit", className: "main", textContent: "Merge" });
     const rest = ordered.slice(MOST_SIDES).map((id) => clamped(data.nameOf(id))).join(", ");
-    const more = make("p", { className: "muted", textContent: `and ${rest}`, title: rest, hidden: !rest });
+    const more = rest ? [make("p", { className: "muted", textContent: `and ${rest}`, title: rest })] : [];
     form.addEventListener("submit", () => done(Number(stays.value)));
-    form.append(make("div", { className: "pair" }, ...ordered.slice(0, MOST_SIDES).map(sideOf)), more, note,
+    form.append(make("div", { className: "pair" }, ...ordered.slice(0, MOST_SIDES).map(sideOf)), ...more, note,
       make("div", { className: "tools" }, make("label", {}, "Name to keep ", stays), merge));
     return () => ids.every(data.isLiving) || done(null);
   }, { wide: true, turn });
