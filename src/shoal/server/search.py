@@ -41,7 +41,7 @@ MAX_CANDIDATES = 20_000
 OTHERS_WEIGHT = 0.5
 """Weight of a candidate's similarity to the nearest other category; chosen on Flowers-102."""
 
-MAX_COMPARED = 400
+MAX_COMPARED = 250
 """Images of a category that are compared with those of another."""
 
 MAX_AVERAGED = 100
