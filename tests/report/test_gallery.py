@@ -32,18 +32,18 @@ def test_a_large_category_shows_both_ends_and_a_small_one_everything_once(
     found = cards(
         ReviewedRun.of(plain_run(images(20, 0) + images(8, 1, True) + images(3, 2, True)))
     )
-    assert [card["category"].category for card in found] == ["c0", "c1", "c2"]
-    assert found[0]["typical"] == [0, 1, 2, 3, 4, 5]
-    assert found[0]["least"] == [19, 18, 17, 16, 15, 14]
-    assert found[1]["typical"] == [20, 21, 22, 23, 24, 25]
-    assert found[1]["least"] == [27, 26]
-    assert found[2]["typical"] == [28, 29, 30]
-    assert found[2]["least"] == []
+    assert [card.category.category for card in found] == ["c0", "c1", "c2"]
+    assert found[0].typical == [0, 1, 2, 3, 4, 5]
+    assert found[0].least == [19, 18, 17, 16, 15, 14]
+    assert found[1].typical == [20, 21, 22, 23, 24, 25]
+    assert found[1].least == [27, 26]
+    assert found[2].typical == [28, 29, 30]
+    assert found[2].least == []
 
 
 def test_images_without_a_category_get_a_card_of_their_own(plain_run: Callable[..., Run]) -> None:
     found = cards(ReviewedRun.of(plain_run(images(3, 0) + images(2, -1, True))))
-    assert [(card["category"].category, card["category"].size) for card in found] == [
+    assert [(card.category.category, card.category.size) for card in found] == [
         ("c0", 3),
         ("no category", 2),
     ]

@@ -51,15 +51,15 @@ def test_a_category_cut_in_two_is_suggested_and_one_that_stands_apart_is_not(
     run = plain_run(rows(names, second="one"))
     run.write_array("embeddings", np.concatenate([cloud, apart]))
     merges = suggested_merges(ReviewedRun.of(run))
-    pairs = [(merge["novel"].category, merge["other"].category) for merge in merges]
-    assert (pairs[0], merges[0]["looks_like_one"]) == (("novel-001", "one"), True)
-    assert [merge["looks_like_one"] for merge in merges[1:]] == [
+    pairs = [(merge.novel.category, merge.other.category) for merge in merges]
+    assert (pairs[0], merges[0].looks_like_one) == (("novel-001", "one"), True)
+    assert [merge.looks_like_one for merge in merges[1:]] == [
         False,
         False,
     ]  # the closest pairs are listed nevertheless
-    gaps = [merge["separation"] for merge in merges]
+    gaps = [merge.separation for merge in merges]
     assert gaps == sorted(gaps)
-    assert merges[0]["second_choice"] == pytest.approx(names.count("novel-001") / 400)
+    assert merges[0].second_choice == pytest.approx(names.count("novel-001") / 400)
 
 
 def test_two_known_categories_are_never_to_be_merged(plain_run: Callable[..., Run]) -> None:
@@ -75,7 +75,7 @@ def test_a_known_category_that_nobody_has_named_may_be_merged(
     run = plain_run([replace(row, is_novel=False) for row in rows(["left", "novel-001"] * 50)])
     run.write_array("embeddings", np.random.default_rng(0).normal(size=(100, 3)))
     (merge,) = suggested_merges(ReviewedRun.of(run))
-    assert (merge["novel"].category, merge["other"].category) == ("novel-001", "left")
+    assert (merge.novel.category, merge.other.category) == ("novel-001", "left")
 
 
 def test_a_label_is_suspicious_when_its_image_landed_elsewhere_and_the_surest_comes_first(

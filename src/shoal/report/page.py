@@ -8,6 +8,7 @@ import base64
 import hashlib
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TypeVar
@@ -112,13 +113,21 @@ def map_points(layout: MapLayout, rows: list[int]) -> Plain:
     return {"method": layout.method, "title": layout.title, "x": x, "y": y}
 
 
-def cards(run: ReviewedRun) -> list[Plain]:
-    """Return a card per category, largest first, and one for images without a category.
+@dataclass(frozen=True)
+class Card:
+    """One category and the rows of the images on its card."""
 
-    A card has the category and rows of images: its most typical ones; its least typical ones, if
-    there are others; and the most typical image of the nearest known category, None if there is
-    none.
-    """
+    category: Category
+    typical: list[int]
+    """Most typical first."""
+    least: list[int]
+    """Least typical first; empty if `typical` already holds every image."""
+    nearest: int | None
+    """The most typical image of the nearest other known category; None if there is none."""
+
+
+def cards(run: ReviewedRun) -> list[Card]:
+    """Return a card per category, largest first, and one for images without a category."""
     ordered = sorted(run.categories, key=lambda c: (-c.size, c.category))[:MAX_CARDS]
     if NO_CATEGORY in run.members:
         rows = run.members[NO_CATEGORY]
@@ -140,23 +149,17 @@ def cards(run: ReviewedRun) -> list[Plain]:
     made = []
     for category in ordered:
         images = run.members.get(category.category_id, np.zeros(0, np.int64)).tolist()
-        made.append(
-            {
-                "category": category,
-                "typical": images[:STRIP],
-                "least": images[STRIP:][::-1][:STRIP],
-                "nearest": first.get(category.nearest_known),
-            }
-        )
+        nearest = first.get(category.nearest_known)
+        made.append(Card(category, images[:STRIP], images[STRIP:][::-1][:STRIP], nearest))
     return made
 
 
-def priority(cards: list[Plain]) -> list[int]:
+def priority(cards: list[Card]) -> list[int]:
     """Return the rows of all cards in the order in which they get thumbnails.
 
     One per card, then a second one and so on, alternating most and least typical images.
     """
-    return _in_turn(_in_turn((card["typical"], card["least"])) for card in cards)
+    return _in_turn(_in_turn((card.typical, card.least)) for card in cards)
 
 
 def _in_turn(lists: Iterable[list[int]]) -> list[int]:
@@ -199,7 +202,7 @@ def render_report(run: Run) -> str:
     members = reviewed.members
     shown_rows = [int(rows[0]) for rows in members.values()]
     for merge in merges:
-        for category in (merge["novel"], merge["other"]):
+        for category in (merge.novel, merge.other):
             shown_rows += members[category.category_id][:STRIP].tolist()
     for _, groups in splits:
         for group in groups:

@@ -4,6 +4,7 @@ that look wrong.
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
@@ -13,7 +14,6 @@ from shoal.arrays import Floats, Ints
 from shoal.errors import NotInRun
 from shoal.review.reviewed_run import ReviewedRun, current_names
 from shoal.runs import MIXED_FROM, UNCERTAIN_BELOW, Category, column
-from shoal.settings import Plain
 
 MAX_SPLITS = 12
 
@@ -53,13 +53,28 @@ def suggested_splits(run: ReviewedRun) -> list[tuple[Category, tuple[Ints, Ints]
     return splits[:MAX_SPLITS]
 
 
-def suggested_merges(run: ReviewedRun) -> list[Plain]:
+@dataclass(frozen=True)
+class Merge:
+    """Two categories, at least one of them novel or unnamed, that may be the same category."""
+
+    novel: Category
+    other: Category
+    separation: float
+    """Their distance over the standard deviation along the line between them."""
+    second_choice: float
+    """Share of the images of both whose second category is the other one."""
+
+    @property
+    def looks_like_one(self) -> bool:
+        """Whether they are as close as two halves of one category."""
+        return self.separation < ONE_GROUP
+
+
+def suggested_merges(run: ReviewedRun) -> list[Merge]:
     """Return pairs of categories that look like one, and the closest other pairs.
 
-    At least one of a pair is novel or has no name. `separation` is their distance over the standard
-    deviation along the line between them, `second_choice` the share of the images of both whose
-    second category is the other one. Uses the embeddings before the mean shift, which pulls the
-    images of any group toward each other.
+    Uses the embeddings before the mean shift, which pulls the images of any group toward each
+    other.
     """
     by_id = {category.category_id: category for category in run.categories}
     members = {number: rows for number, rows in run.members.items() if number in by_id}
@@ -72,15 +87,7 @@ def suggested_merges(run: ReviewedRun) -> list[Plain]:
             for number, other in ((a, b), (b, a))
             for row in members[number].tolist()
         ]
-        merges.append(
-            {
-                "novel": by_id[a],
-                "other": by_id[b],
-                "separation": gap,
-                "looks_like_one": gap < ONE_GROUP,
-                "second_choice": float(np.mean(hits)),
-            }
-        )
+        merges.append(Merge(by_id[a], by_id[b], gap, float(np.mean(hits))))
     return merges
 
 
