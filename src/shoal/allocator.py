@@ -8,16 +8,16 @@ import ctypes
 import os
 import sys
 
+# Two settings of glibc, from malloc.h
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
-"""Two settings of glibc, from malloc.h."""
 
+# Milliseconds after which mimalloc returns a block that no batch has reused, such as those of the
+# previous stage
 PURGE_DELAY_MS = 1000
-"""Milliseconds after which mimalloc returns a block that no batch has reused, such as those of the
-previous stage."""
 
+# Larger blocks, such as a pool of views, are returned to the system
 MAX_REUSED_BYTES = 1 << 30
-"""Larger blocks, such as a pool of views, are returned to the system."""
 
 
 def reuse_freed_memory() -> None:

@@ -22,17 +22,17 @@ Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+# The label of an unlabeled image, and the class of an image that belongs to none
 UNLABELED = -1
-"""The label of an unlabeled image, and the class of an image that belongs to none."""
 
+# Strings that mean 'no label', in any case; numpy turns NaN in a list of names into a string
 UNLABELED_NAMES = ("nan", "unlabeled", "unlabelled", "unknown")
-"""Strings that mean 'no label', in any case; numpy turns NaN in a list of names into a string."""
 
+# A string that is a number; pandas writes integers as '3.0' if a column has missing values
 NUMBER = re.compile(r"\s*(-?\d+)(\.\d*)?\s*", re.ASCII)
-"""A string that is a number; pandas writes integers as '3.0' if a column has missing values."""
 
+# Numbers of an array in memory at a time; it may be a file larger than the memory
 BLOCK_NUMBERS = 1 << 22
-"""Numbers of an array in memory at a time; it may be a file larger than the memory."""
 
 
 def archive_arrays(archive: NpzFile) -> dict[str, NDArray[Any]]:

@@ -10,8 +10,8 @@ import torch
 
 from shoal.errors import MissingError, UsageError
 
+# A device or its name; None: CUDA if available
 AnyDevice = str | torch.device | None
-"""A device or its name; None: CUDA if available."""
 
 
 def choose_device(name: AnyDevice = None) -> torch.device:

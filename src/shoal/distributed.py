@@ -20,12 +20,12 @@ from torch.distributed.rendezvous import rendezvous
 from shoal.errors import ShoalError
 from shoal.heartbeat import Heartbeat, lost_message
 
+# Seconds that a process waits for the others to start
 JOIN_S = 1800.0
-"""Seconds that a process waits for the others to start."""
 
+# Seconds that a process waits for a message of another that is alive; the main one may cluster for
+# days
 MAX_WAIT_S = 7 * 24 * 3600.0
-"""Seconds that a process waits for a message of another that is alive; the main one may cluster for
-days."""
 
 
 class ProcessLost(ShoalError):

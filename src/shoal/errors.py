@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 
+# Python's argument of each option; that of any other one has its name
 ARGUMENTS = {
     "resume": "resume=True",
     "force": "force=True",
@@ -28,7 +29,6 @@ ARGUMENTS = {
     "whole-images": "whole_images=True",
     "set": "changes",
 }
-"""Python's argument of each option; that of any other one has its name."""
 
 _on_command_line = False
 

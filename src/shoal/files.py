@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # worker processes that decode images start without numpy
 
 AnyPath = str | os.PathLike[str]
 
+# Larger scratch arrays are mapped to a temporary file
 MAX_SCRATCH_BYTES = 1 << 30
-"""Larger scratch arrays are mapped to a temporary file."""
 
 
 @contextmanager

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch.distributed import Store
 
+# Seconds between two beats
 BEAT_S = 5.0
-"""Seconds between two beats."""
 
+# Beats in a row that a process may miss. They are counted in beats of this process, so that time in
+# which the machine sleeps does not count.
 N_MISSED = 9
-"""Beats in a row that a process may miss. They are counted in beats of this process, so that time
-in which the machine sleeps does not count."""
 
+# Last beats of a process: after an error, and after it has finished
 ENDED = "ended"
 LEFT = "left"
-"""Last beats of a process: after an error, and after it has finished."""
 
 
 def lost_message(rank: int, n_processes: int) -> str:

@@ -5,17 +5,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
+# Called with (done, total)
 Progress = Callable[[int, int], None]
-"""Called with (done, total)."""
 
+# Seconds between two lines of progress
 LINE_S = 60.0
-"""Seconds between two lines of progress."""
 
+# Seconds until the first line
 FIRST_LINE_S = 5.0
-"""Seconds until the first line."""
 
+# Seconds over which speed is measured
 RECENT_S = 60.0
-"""Seconds over which speed is measured."""
 
 
 def count_after(progress: Progress | None, before: int, total: int) -> Progress | None:

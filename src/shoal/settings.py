@@ -20,8 +20,8 @@ from shoal.errors import UsageError, did_you_mean
 
 Settings = TypeVar("Settings")
 
+# Values by name, as in YAML and JSON
 Plain = dict[str, Any]
-"""Values by name, as in YAML and JSON."""
 
 TYPE_NAMES: dict[object, str] = {
     int: "a whole number",

@@ -14,24 +14,24 @@ PLURALS = {
     "needs": "need",
 }
 
+# With fewer labeled images per known category, or fewer known categories, an estimate of K is
+# uncertain
 FEW_LABELS = 5
 FEW_KNOWN = 8
-"""With fewer labeled images per known category, or fewer known categories, an estimate of K is
-uncertain."""
 
+# The note on a run whose labels chose average linkage
 AVERAGE_LINKAGE = (
     "average linkage is used, because its accuracy on the labeled images is higher than that of "
     "Ward's linkage"
 )
-"""The note on a run whose labels chose average linkage."""
 
 
+# Characters that change the writing direction, so that gnp.exe is displayed as exe.png
 DIRECTION_CODES = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
-"""Characters that change the writing direction, so that gnp.exe is displayed as exe.png."""
 
+# Unicode categories of invisible characters: control, surrogate, private, unassigned, line and
+# paragraph
 INVISIBLE = ("Cc", "Cs", "Co", "Cn", "Zl", "Zp")
-"""Unicode categories of invisible characters: control, surrogate, private, unassigned, line and
-paragraph."""
 
 
 def count(n: int, noun: str) -> str:

@@ -30,8 +30,8 @@ from shoal.words import count
 if TYPE_CHECKING:
     from shoal.discovery.assign import Assigner
 
+# Seconds between two checks of a watched folder
 POLL_S = 2.0
-"""Seconds between two checks of a watched folder."""
 
 
 def assign(

@@ -31,11 +31,11 @@ from shoal.cli.encoders import encoders
 from shoal.errors import ShoalError, command_line
 from shoal.words import shown
 
+# Commands that run in several processes; all others run in the main process only
 SHARED = {"discover", "compare", "assign", "embed", "reproduce"}
-"""Commands that run in several processes; all others run in the main process only."""
 
+# Options of `shoal` that may also come after the subcommand
 GENERAL = ("--quiet", "-q", "--verbose", "-v", "--debug")
-"""Options of `shoal` that may also come after the subcommand."""
 
 
 class Commands(TyperGroup):

@@ -25,18 +25,18 @@ from shoal.clustering.neighbors import k_nearest
 from shoal.clustering.sums import grouped_means
 from shoal.clustering.tree import Tree
 
+# How the small clusters of Ward's tree are merged into K
 LinkageMethod = Literal["ward", "average"]
-"""How the small clusters of Ward's tree are merged into K."""
 
+# Small clusters per cluster; 3 and 12 gave the same accuracy
 SMALL_PER_CLUSTER = 6
-"""Small clusters per cluster; 3 and 12 gave the same accuracy."""
 
+# Largest number of small clusters; the distances of all their pairs take 1.2 GB
 MAX_SMALL = 12_000
-"""Largest number of small clusters; the distances of all their pairs take 1.2 GB."""
 
+# Smallest and largest number of labeled images that choose the linkage
 MIN_LABELED = 200
 MAX_LABELED = 10_000
-"""Smallest and largest number of labeled images that choose the linkage."""
 
 
 def join_small(points: Tensor, tree: Tree, n_clusters: int, method: LinkageMethod) -> Tree:

@@ -21,17 +21,16 @@ from shoal.clustering.inference import InferenceSettings, has_peaked
 from shoal.clustering.iterates import iterates
 from shoal.clustering.matching import correct_images
 
+# Weight of the frozen embeddings in their blend with trained ones, chosen on samples of four
+# collections (benchmarks/results/2026-11-19_h200_one_training.md)
 FROZEN_WEIGHT = 0.8
-"""Weight of the frozen embeddings in their blend with trained ones, chosen on samples of four
-collections (benchmarks/results/2026-11-19_h200_one_training.md)."""
 
+# Largest number of shifts tried; accuracy has stopped rising by then
 MAX_SHIFTS = 6
-"""Largest number of shifts tried; accuracy has stopped rising by then."""
 
+# Embeddings are evaluated on at most `MAX_ROWS` images, or this many per cluster if that is more
 MAX_ROWS = 4_000
 MIN_PER_CLUSTER = 4
-"""Embeddings are evaluated on at most `MAX_ROWS` images, or this many per cluster if that is
-more."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,24 +36,31 @@ from shoal.clustering.matching import match_clusters
 from shoal.settings import Plain
 
 N_FOLDS = 5
-N_GROUPS = 10
-"""Number of groups of classes; the jackknife leaves out one at a time."""
-MIN_LABELS = 20
-"""Smallest number of labeled images to calibrate on."""
-N_STANDARD_ERRORS = 2.0
-"""A change in confidence is applied only if it exceeds this many standard errors."""
-UNCHECKED_CONFIDENCE = 0.95
-"""Highest confidence of an unlabeled image without calibration."""
-PRIOR_IMAGES = 4.0
-"""Pseudo-count of the uncalibrated share, the prior of a curve, at each of its points."""
-PRIOR_MEMBERS = 8.0
-"""Pseudo-count of the pooled share of correct images, the prior of each known category."""
-NOVEL_NEIGHBOR_FREQUENCY = 0.5
-"""Assumed frequency of novel classes among an image's neighbors, relative to that of other known
-classes of the same size."""
 
+# Number of groups of classes; the jackknife leaves out one at a time
+N_GROUPS = 10
+
+# Smallest number of labeled images to calibrate on
+MIN_LABELS = 20
+
+# A change in confidence is applied only if it exceeds this many standard errors
+N_STANDARD_ERRORS = 2.0
+
+# Highest confidence of an unlabeled image without calibration
+UNCHECKED_CONFIDENCE = 0.95
+
+# Pseudo-count of the uncalibrated share, the prior of a curve, at each of its points
+PRIOR_IMAGES = 4.0
+
+# Pseudo-count of the pooled share of correct images, the prior of each known category
+PRIOR_MEMBERS = 8.0
+
+# Assumed frequency of novel classes among an image's neighbors, relative to that of other known
+# classes of the same size
+NOVEL_NEIGHBOR_FREQUENCY = 0.5
+
+# Largest number of images that are compared with the other categories
 MAX_SAMPLE = 2_000
-"""Largest number of images that are compared with the other categories."""
 
 BATCH_IMAGES = 256
 

@@ -24,28 +24,28 @@ import numpy as np
 from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.tree import Tree
 
+# Ratio of successive cuts
 STEP = 2**0.25
-"""Ratio of successive cuts."""
 
+# Cuts, from the current K to about 12 times as many
 N_CUTS = 15
-"""Cuts, from the current K to about 12 times as many."""
 
+# Iterations in which the cuts are placed around the current K
 N_ROUNDS = 3
-"""Iterations in which the cuts are placed around the current K."""
 
+# Fewest known classes for the jackknife
 MIN_CLASSES = 3
-"""Fewest known classes for the jackknife."""
 
+# Variance of the labels per class over their mean, below which a fixed number was labeled in each
+# class, so that labels do not reflect class sizes. If images are labeled regardless of class, it is
+# the unlabeled share or more.
 MIN_SPREAD = 0.25
-"""Variance of the labels per class over their mean, below which a fixed number was labeled in each
-class, so that labels do not reflect class sizes. If images are labeled regardless of class,
-it is the unlabeled share or more."""
 
+# Smallest standard error of log K, however similar the known classes are
 MIN_ERROR = 0.01
-"""Smallest standard error of log K, however similar the known classes are."""
 
+# Exponent that shrinks the spread of class sizes if they are estimated from cluster sizes
 SIZE_TRUST = 0.5
-"""Exponent that shrinks the spread of class sizes if they are estimated from cluster sizes."""
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from shoal.clustering.tree import Tree
 from shoal.errors import DataError, UsageError
 from shoal.words import count
 
+# Smallest number of labeled images of a class that is included in `fit`. For a class with fewer
+# labeled images, `fit` is highest if each of these images is a cluster of its own.
 MIN_FIT_LABELS = 5
-"""Smallest number of labeled images of a class that is included in `fit`. For a class with fewer
-labeled images, `fit` is highest if each of these images is a cluster of its own."""
 
 
 @dataclass(frozen=True)

@@ -39,11 +39,11 @@ from shoal.clustering.ward import ward_linkage
 from shoal.device import AnyDevice, choose_device
 from shoal.errors import DataError, UsageError
 
+# Labels in the form that `fit` expects: names or numbers
 Labels = Sequence[object] | NDArray[np.generic] | None
-"""Labels in the form that `fit` expects: names or numbers."""
 
+# Smallest threshold of outlier scores: about the error of a cosine of float32 rows
 ROUNDING = 4 * float(np.finfo(np.float32).eps)
-"""Smallest threshold of outlier scores: about the error of a cosine of float32 rows."""
 
 
 class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]

@@ -225,9 +225,9 @@ def infer_inductive(
     return _run(pairs, known, n_clusters, settings)
 
 
+# An iterate, and the one that its labeled accuracy is computed on: itself, or the validation images
+# after the same number of shifts
 Pair = tuple[Iterate, Iterate]
-"""An iterate, and the one that its labeled accuracy is computed on: itself, or the validation
-images after the same number of shifts."""
 
 
 def _run(

@@ -18,16 +18,16 @@ from shoal.clustering.ward.linkage import link_rows, ward_linkage
 from shoal.errors import TooFewDistinct
 from shoal.words import count
 
+# Neighbors looked up for the tree if the shift needs fewer: longer lists save Ward more time than
+# they cost
 WARD_LIST = 16
-"""Neighbors looked up for the tree if the shift needs fewer: longer lists save Ward more time
-than they cost."""
 
+# Height, in machine epsilons per summand, up to which rows count as equal. Rows that a shift moves
+# to the same place are sums of the same rows in different orders, and each addition rounds.
 ROUNDING = 2
-"""Height, in machine epsilons per summand, up to which rows count as equal. Rows that a shift moves
-to the same place are sums of the same rows in different orders, and each addition rounds."""
 
+# Rows with a cosine below 1 minus this are 0.014 apart: far more than rounding can cause
 APART = 1e-4
-"""Rows with a cosine below 1 minus this are 0.014 apart: far more than rounding can cause."""
 
 
 @dataclass(frozen=True)

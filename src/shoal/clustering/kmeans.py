@@ -15,8 +15,8 @@ from torch import Tensor
 from shoal.clustering.neighbors import BLOCK_BYTES
 from shoal.errors import UsageError
 
+# Square of the distance that all centers together must move for another iteration
 TOLERANCE = 1e-4
-"""Square of the distance that all centers together must move for another iteration."""
 
 
 @dataclass(frozen=True)

@@ -28,16 +28,16 @@ from shoal.clustering.mean_shift import onto_sphere
 from shoal.clustering.sums import BLOCK_ROWS, equal_rows, grouped_means
 from shoal.clustering.tree import Tree, number_by_first
 
+# λ, as a share of the mean of v, weighted by v. On CUB-200 and Caltech-101, 1 was as accurate, and
+# 3 less (benchmarks/results/2026-11-18_2-core-arm_within_class.md).
 RIDGE = 0.3
-"""λ, as a share of the mean of v, weighted by v. On CUB-200 and Caltech-101, 1 was as accurate, and
-3 less (benchmarks/results/2026-11-18_2-core-arm_within_class.md)."""
 
+# Numbers are rounded to multiples of 1 / GRID, far more than the rounding errors of matrix
+# products, so that threads and devices rarely give different bits
 GRID = 2.0**18
-"""Numbers are rounded to multiples of 1 / GRID, far more than the rounding errors of matrix
-products, so that threads and devices rarely give different bits."""
 
+# Mean squared distance from the class mean that may be due to rounding
 NO_VARIANCE = 1e-12
-"""Mean squared distance from the class mean that may be due to rounding."""
 
 
 @torch.no_grad()

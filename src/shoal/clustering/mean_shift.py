@@ -20,17 +20,17 @@ from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import halving_sum, root, similarities
 from shoal.errors import UsageError
 
+# Radius of the uniform kernel: the smallest cosine of a neighbor
 MIN_SIMILARITY = 0.9
-"""Radius of the uniform kernel: the smallest cosine of a neighbor."""
 
+# Width σ of the Gaussian kernel exp(-(1 - cos) / 2σ²)
 BANDWIDTH = 0.1
-"""Width σ of the Gaussian kernel exp(-(1 - cos) / 2σ²)."""
 
+# Largest number of neighbors of the uniform and Gaussian kernels
 MAX_NEIGHBORS = 1000
-"""Largest number of neighbors of the uniform and Gaussian kernels."""
 
+# Random numbers per block while random neighbors are sampled; bounds the memory
 SAMPLE_ELEMENTS = 1 << 24
-"""Random numbers per block while random neighbors are sampled; bounds the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,28 +20,37 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Bools, Floats, Ints
 from shoal.clustering.iterates import unit_tree
 
+# Weight of log(height of the split / median height of the categories) in the log-odds. The weights
+# and the prior come from a logistic regression on Flowers-102 and CUB-200.
 HEIGHT_WEIGHT = 7.0
-"""Weight of log(height of the split / median height of the categories) in the log-odds. The weights
-and the prior come from a logistic regression on Flowers-102 and CUB-200."""
+
+# Weight of the log-likelihood ratio of the labels; below 1, because labeled images are not
+# independent
 LABEL_WEIGHT = 0.45
-"""Weight of the log-likelihood ratio of the labels; below 1, because labeled images are not
-independent."""
+
+# Weight of log(size of the category / median size of the categories)
 SIZE_WEIGHT = 2.1
-"""Weight of log(size of the category / median size of the categories)."""
+
+# Log-odds of a split of median height in a category of median size without labels
 PRIOR = -4.5
-"""Log-odds of a split of median height in a category of median size without labels."""
+
+# Limits of the log-likelihood ratio, so that labels alone never decide
 LABEL_RATIO_RANGE = (-8.0, 6.0)
-"""Limits of the log-likelihood ratio, so that labels alone never decide."""
+
+# Expected share of labels on the novel side of a correct split, caused by errors of the tree
 STRAY_LABELS = 0.05
-"""Expected share of labels on the novel side of a correct split, caused by errors of the tree."""
+
+# Smallest share of a category that is split off
 MIN_SHARE = 0.1
-"""Smallest share of a category that is split off."""
+
+# Smallest size of a category that may be split
 MIN_IMAGES = 4
-"""Smallest size of a category that may be split."""
+
+# Largest number of images in the tree of a category; the others join the nearer side
 MAX_COMPARED = 2_000
-"""Largest number of images in the tree of a category; the others join the nearer side."""
+
+# Probability above which a known category is split, if the number of categories is estimated
 SPLIT_FROM = 0.5
-"""Probability above which a known category is split, if the number of categories is estimated."""
 
 
 @dataclass(frozen=True)

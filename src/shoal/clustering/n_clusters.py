@@ -36,40 +36,41 @@ from shoal.errors import UnknownName, UsageError
 
 DEFAULT_RULE = "pairs"
 
+# Rules that estimate K: the default, and that of section 4.3
 RULES = (DEFAULT_RULE, "paper")
-"""Rules that estimate K: the default, and that of section 4.3."""
 
+# Coverage of the interval
 LEVEL = 0.8
-"""Coverage of the interval."""
 
+# The interval starts at the number of known classes, i.e. includes "no novel class", if the
+# probability of that number is at least this fraction of the largest one. The value is the density
+# of a normal distribution at the end of its 90 % interval, relative to its mode. The 10 % quantile
+# would rarely include that number, because a single value at the edge rarely has a probability of
+# 10 %.
 NONE_NOVEL_RATIO = float(np.exp(-(1.645**2) / 2))
-"""The interval starts at the number of known classes, i.e. includes "no novel class", if the
-probability of that number is at least this fraction of the largest one. The value is the density of
-a normal distribution at the end of its 90 % interval, relative to its mode. The 10 % quantile would
-rarely include that number, because a single value at the edge rarely has a probability of 10 %."""
 
+# Labeled images per class needed to use `precision` without `gap`; with fewer, it sometimes
+# overestimates K greatly
 RELIABLE_FIT_LABELS = 8
-"""Labeled images per class needed to use `precision` without `gap`; with fewer, it sometimes
-overestimates K greatly."""
 
+# Typical error of log K of each heuristic, used as the scale of Student's t distribution
 SCALES = {"balance": 0.15, "median": 0.2, "gap": 0.6}
-"""Typical error of log K of each heuristic, used as the scale of Student's t distribution."""
 
+# Those of Student's t, whose tails are heavy, because a heuristic is sometimes far off
 DEGREES_OF_FREEDOM = 2
-"""Those of Student's t, whose tails are heavy, because a heuristic is sometimes far off."""
 
+# Between these two ratios K / C, the upper end of the interval moves from that of the full
+# posterior to that of the pairs alone
 PAIRS_ONLY_RATIOS = 2.0, 2.5
-"""Between these two ratios K / C, the upper end of the interval moves from that of the full
-posterior to that of the pairs alone."""
 
+# Largest K / C in the interval of the pairs alone
 MAX_RATIO_BY_PAIRS = 20
-"""Largest K / C in the interval of the pairs alone."""
 
+# Largest number of clusterings in a search for K; about 15 suffice for a range of 1,000
 MAX_TRIES = 30
-"""Largest number of clusterings in a search for K; about 15 suffice for a range of 1,000."""
 
+# The smallest and the largest number of clusters, both included
 Range = tuple[int, int]
-"""The smallest and the largest number of clusters, both included."""
 
 
 @dataclass(frozen=True)

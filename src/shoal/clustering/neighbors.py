@@ -35,15 +35,15 @@ from shoal.clustering.sums import earlier_copies, equal_rows, similarities
 from shoal.clustering.workers import FEW_PRODUCTS, Scratch, all_workers, matmul_precision
 from shoal.device import multiplies_bfloat16
 
+# Largest number of candidates beyond k; a query with more is searched in the next precision
 MARGIN = {BFLOAT16: 16, FLOAT32: 8}
-"""Largest number of candidates beyond k; a query with more is searched in the next precision."""
 
+# Bank rows below which a search in bfloat16 first is not faster: rounding the queries takes as long
+# as their products
 SMALL_BANK = 1024
-"""Bank rows below which a search in bfloat16 first is not faster: rounding the queries takes as
-long as their products."""
 
+# Memory of one block of products
 BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
-"""Memory of one block of products."""
 
 
 @dataclass(frozen=True)

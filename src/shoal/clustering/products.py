@@ -15,16 +15,16 @@ from torch import Tensor
 
 from shoal.clustering.workers import Workers
 
+# Rows rounded per chunk; on the CPU a chunk fits into the cache
 ENCODE_ROWS = {"cpu": 1 << 8, "cuda": 1 << 16}
-"""Rows rounded per chunk; on the CPU a chunk fits into the cache."""
 
+# Upper bound on the error of a float32 product by underflow or flushed denormals, for entries up to
+# 2
 UNDERFLOW = 2.0**-120
-"""Upper bound on the error of a float32 product by underflow or flushed denormals, for entries up
-to 2."""
 
+# Columns per group in the first stage of `largest_columns`, which computes the maximum of each
+# group; a power of two. Larger on a GPU, where `topk` is slow compared to a maximum.
 GROUP = {"cpu": 8, "cuda": 64}
-"""Columns per group in the first stage of `largest_columns`, which computes the maximum of each
-group; a power of two. Larger on a GPU, where `topk` is slow compared to a maximum."""
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,14 @@ from shoal.arrays import Floats, as_matrix, name_rows
 from shoal.device import AnyDevice
 from shoal.errors import DataError
 
+# Rows shifted or scaled per block; bounds the memory, and does not change the bits
 BLOCK_ROWS = 8192
-"""Rows shifted or scaled per block; bounds the memory, and does not change the bits."""
 
+# Entries rounded per block: 8 MiB as float64, and 8 MiB as integers
 BLOCK_ELEMENTS = 1 << 20
-"""Entries rounded per block: 8 MiB as float64, and 8 MiB as integers."""
 
+# Products summed per chunk; on the CPU a chunk fits into the cache
 CHUNK_ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}
-"""Products summed per chunk; on the CPU a chunk fits into the cache."""
 
 
 def halving_sum(terms: Tensor) -> Tensor:

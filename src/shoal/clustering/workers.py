@@ -19,12 +19,12 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+# Multiply-adds below which plain float32 is as fast: on the CPU, a reduced product is compiled for
+# each shape
 FEW_PRODUCTS = 3e8
-"""Multiply-adds below which plain float32 is as fast: on the CPU, a reduced product is compiled for
-each shape."""
 
+# Fewest rows of a chunk if each row takes long
 MIN_ROWS = 64
-"""Fewest rows of a chunk if each row takes long."""
 
 SETTINGS_LOCK = RLock()
 

@@ -19,11 +19,11 @@ from shoal.boxes import split_file
 from shoal.errors import DataError
 from shoal.words import count, shown
 
+# Images that discovery needs; mean shift averages 8 neighbors by default
 MIN_IMAGES = 10
-"""Images that discovery needs; mean shift averages 8 neighbors by default."""
 
+# Known classes that discovery needs: with one, labels cannot tell one K from another
 MIN_KNOWN_CLASSES = 2
-"""Known classes that discovery needs: with one, labels cannot tell one K from another."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,18 +35,19 @@ if TYPE_CHECKING:
 ADDRESS = re.compile(r"(https?|ftp|s3|gs|az|hf|ssh|sftp|file):/{1,2}\w", re.IGNORECASE)
 N_REQUESTS = 16
 
+# Bytes per request for a file that is read in order
 BUFFER_BYTES = 1 << 20
-"""Bytes per request for a file that is read in order."""
 
+# Rows of a parquet shard per batch in memory
 BATCH_ROWS = 8
-"""Rows of a parquet shard per batch in memory."""
 
+# Properties of a file that change with its content, in order of preference
 MARKS = (
     *("ETag", "etag", "md5Hash", "crc32c", "xet_hash", "blob_id", "Content-MD5", "Digest"),
     *("LastModified", "last_modified", "Last-Modified", "updated", "mtime"),
 )
-"""Properties of a file that change with its content, in order of preference."""
 
+# The package that fsspec needs for each scheme that can be read
 PACKAGES = {
     "s3": "s3fs",
     "gs": "gcsfs",
@@ -54,7 +55,6 @@ PACKAGES = {
     "http": "aiohttp",
     "hf": "huggingface_hub",
 }
-"""The package that fsspec needs for each scheme that can be read."""
 
 STORED = re.compile(rf"(range|row|{'|'.join(PACKAGES)}):")
 
@@ -66,17 +66,18 @@ CREDENTIALS = {
     "hf": "run `hf auth login`, or set HF_TOKEN",
 }
 
+# Start of the message of `Lost`
 LOST = "the connection was lost"
-"""Start of the message of `Lost`."""
 
+# Errors of the stores' packages about missing credentials
 NO_CREDENTIALS = (
     "NoCredentialsError",
     "PartialCredentialsError",
     "ProfileNotFound",
     "DefaultCredentialsError",
 )
-"""Errors of the stores' packages about missing credentials."""
 
+# Errors that a retry does not change
 PERMANENT = (
     FileNotFoundError,
     PermissionError,
@@ -85,7 +86,6 @@ PERMANENT = (
     ImportError,
     ValueError,
 )
-"""Errors that a retry does not change."""
 
 
 class Address(PurePosixPath):
@@ -104,11 +104,11 @@ class Address(PurePosixPath):
         return PurePosixPath(self.name.partition("?")[0]).suffix.lower()
 
 
+# A local path or an address
 Location = str | os.PathLike[str]
-"""A local path or an address."""
 
+# An absolute local path, or an address
 Place = Path | Address
-"""An absolute local path, or an address."""
 
 
 def as_address(location: Location) -> Address | None:

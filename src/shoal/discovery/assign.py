@@ -56,15 +56,14 @@ from shoal.training.checkpoint import load_weights, read_checkpoint
 from shoal.training.model import Model, TaskShape
 from shoal.words import count, first_few
 
+# Default share of the run's own images with an outlier score above the threshold
 OUTLIER_SHARE = 0.01
-"""Default share of the run's own images with an outlier score above the threshold."""
 
+# Images embedded at a time; their tokens are in memory together
 EMBED_BATCH = 256
-"""Images embedded at a time; their tokens are in memory together."""
 
+# Images assigned at a time; their embeddings are in memory together. Results do not depend on it.
 ASSIGN_BATCH = 64 * EMBED_BATCH
-"""Images assigned at a time; their embeddings are in memory together. Results do not depend on
-it."""
 
 UNREADABLE_ROW = Assignment(
     path="",
@@ -76,8 +75,8 @@ UNREADABLE_ROW = Assignment(
     status=UNREADABLE,
 )
 
+# The rows, and the unreadable images with the reason
 Assigned = tuple[list[Assignment], dict[str, str]]
-"""The rows, and the unreadable images with the reason."""
 
 
 class Networks:

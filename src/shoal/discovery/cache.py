@@ -16,11 +16,11 @@ from shoal.data.pixels.loading import store_folder
 from shoal.errors import UsageError
 from shoal.files import cache_folder
 
+# Default size above which the least recently used folders are removed, see $SHOAL_CACHE_GB
 MAX_GB = "50"
-"""Default size above which the least recently used folders are removed, see $SHOAL_CACHE_GB."""
 
+# Folders used within this time are not removed: another run may be using them
 RECENT_S = 24 * 3600.0
-"""Folders used within this time are not removed: another run may be using them."""
 
 
 @dataclass(frozen=True, kw_only=True)

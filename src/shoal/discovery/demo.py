@@ -15,8 +15,8 @@ from shoal.discovery.scoring import Score, score_run
 from shoal.errors import UsageError
 from shoal.runs import Run
 
+# 498 photographs of 16 categories of Caltech-101; their license is beside the folder
 PHOTOS = Path(shoal.data.__path__[0]) / "demo_photos"
-"""498 photographs of 16 categories of Caltech-101; their license is beside the folder."""
 
 
 def demo_table(name: str) -> dict[str, str]:

@@ -36,6 +36,7 @@ from shoal.settings import (
     to_dict,
 )
 
+# The recipes of the default method for a device
 ShareBetween = Annotated[float, Range("a number between 0 and 1", lambda value: 0 < value < 1)]
 PixelSize = Annotated[int, Range(f"8 to {MAX_SIZE:,}", lambda value: 8 <= value <= MAX_SIZE)]
 Minutes = Annotated[
@@ -43,7 +44,6 @@ Minutes = Annotated[
 ]
 CPU_RECIPE = "cpu"
 GPU_RECIPE = "gpu"
-"""The recipes of the default method for a device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,8 +127,8 @@ class DiscoverySettings:
         return self.train is not False and get_method(self.method).trains
 
 
+# The fields of `DiscoverySettings` itself
 FIELDS = frozenset(each.name for each in fields(DiscoverySettings)) - {"method_settings"}
-"""The fields of `DiscoverySettings` itself."""
 
 
 class SharedArguments(TypedDict, total=False):

@@ -34,8 +34,8 @@ from shoal.methods.method import Discovery
 from shoal.runs import MIXED_FROM, Assignment, Category, Run
 from shoal.settings import Plain
 
+# Typical images listed for a category
 N_EXEMPLARS = 5
-"""Typical images listed for a category."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,18 +12,18 @@ from shoal.errors import name_arguments
 from shoal.progress import Progress, show
 from shoal.words import shown
 
+# Takes a line of text
 Listener = Callable[[str], None]
-"""Takes a line of text."""
 
+# Takes the name of a long step, the plural of what it counts, and the seconds of the steps that
+# follow it, which belong to the remaining time; yields a progress callback
 ShowProgress = Callable[[str, str, float], AbstractContextManager[Progress]]
-"""Takes the name of a long step, the plural of what it counts, and the seconds of the steps that
-follow it, which belong to the remaining time; yields a progress callback."""
 
 log = logging.getLogger("shoal")
 
+# Names of long steps in progress bars
 CLUSTERING = "finding categories"
 EMBEDDING = "embedding images"
-"""Names of long steps in progress bars."""
 
 
 def _write_log(text: str) -> None:
@@ -94,8 +94,8 @@ class Reporter:
         return replace(self, report=report, show=show_both, detail=detail)
 
 
+# Writes to the logger `shoal`
 LOGGED = Reporter()
-"""Writes to the logger `shoal`."""
 
 
 def default_reporter(*, verbose: bool) -> Reporter:
@@ -122,8 +122,8 @@ def _ignore(text: str) -> None:
     """Ignore a line."""
 
 
+# For processes other than the main one: they would repeat its messages
 SILENT = Reporter(report=_ignore, show=_show_nothing, detail=_ignore)
-"""For processes other than the main one: they would repeat its messages."""
 
 
 def _both(first: Listener, second: Listener) -> Listener:

@@ -84,8 +84,8 @@ ENCODERS: dict[str, EncoderInfo] = {
     ),
 }
 
+# Needs no download: its weights are installed with Shoal
 DEFAULT_ENCODER = "efficientnet-lite2"
-"""Needs no download: its weights are installed with Shoal."""
 
 
 def is_available(name: str) -> bool:

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+# Whether torch's gradients of a depthwise convolution are slow on this CPU
 IS_BACKWARD_SLOW = platform.machine() in ("aarch64", "arm64")
-"""Whether torch's gradients of a depthwise convolution are slow on this CPU."""
 
+# The upper limit of ReLU6
 MAX = 6.0
-"""The upper limit of ReLU6."""
 
 
 class FoldedConv(nn.Module):

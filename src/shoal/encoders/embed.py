@@ -17,19 +17,19 @@ from shoal.errors import DataError
 from shoal.progress import Progress
 from shoal.words import first_few
 
+# Share of an image's side in the central crop: 224 of 256 pixels
 CROP_RATIO = 0.875
-"""Share of an image's side in the central crop: 224 of 256 pixels."""
 
+# Images in a batch; the number changes embeddings by rounding only
 BATCH_IMAGES = 128
-"""Images in a batch; the number changes embeddings by rounding only."""
 
+# Batches that a process embeds before it yields them; this bounds the memory
 BLOCK_BATCHES = 64
-"""Batches that a process embeds before it yields them; this bounds the memory."""
 
 
+# N uint8 images (N, S, S, 3): an array, a memory map, a tensor, or `data.pixels.Pixels`. Slices and
+# index arrays return a batch as an array or tensor.
 ImageRows = Any
-"""N uint8 images (N, S, S, 3): an array, a memory map, a tensor, or `data.pixels.Pixels`. Slices
-and index arrays return a batch as an array or tensor."""
 
 
 def embed(

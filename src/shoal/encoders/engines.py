@@ -37,30 +37,30 @@ if TYPE_CHECKING:
 
 TORCH = "torch"
 
+# OpenVINO's engines and the precision of their matrix products
 PRECISIONS = {"openvino": "f32", "openvino-f16": "f16"}
-"""OpenVINO's engines and the precision of their matrix products."""
 
 ENGINES = (TORCH, *PRECISIONS)
 
+# Types of processors on which OpenVINO is faster and its results equal torch's within noise
+# (benchmarks/results), with float16 only on the last one
 MEASURED = ("x86_64", "AMD64", "aarch64")
-"""Types of processors on which OpenVINO is faster and its results equal torch's within noise
-(benchmarks/results), with float16 only on the last one."""
 
 ABSENT = "OpenVINO is not installed or cannot be loaded; pip install openvino"
 
 _wanted: ContextVar[str | None] = ContextVar("engine", default=None)
 
 
+# Images per inference; few on x86, so that feature maps stay in the processor's cache. In float32
+# the tokens do not depend on it.
 CHUNK = 4 if platform.machine() in ("x86_64", "AMD64") else 16
-"""Images per inference; few on x86, so that feature maps stay in the processor's cache. In float32
-the tokens do not depend on it."""
 
+# Version of the conversion; a new one invalidates cached trunks
 VERSION = 1
-"""Version of the conversion; a new one invalidates cached trunks."""
 
+# Largest difference from torch's unit features of a probe, by engine; that of a wrong conversion is
+# far larger
 TOLERANCES = {"openvino": 1e-5, "openvino-f16": 0.02}
-"""Largest difference from torch's unit features of a probe, by engine; that of a wrong
-conversion is far larger."""
 
 
 @contextmanager
@@ -152,9 +152,8 @@ class OpenVINOTrunk:
         return torch.cat(tokens)
 
 
+# Trunks in use in this process by file, engine and number of threads: compiling one takes a second
 _COMPILED: WeakValueDictionary[tuple[Path, str, int], OpenVINOTrunk] = WeakValueDictionary()
-"""Trunks in use in this process by file, engine and number of threads: compiling one takes a
-second."""
 
 
 def compile_trunk(

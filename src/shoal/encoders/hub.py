@@ -22,9 +22,11 @@ from shoal.words import first_few, one_line
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
+# Seconds to wait for the hub; its own client would try for half a minute
 TIMEOUT_S = 2.5
-"""Seconds to wait for the hub; its own client would try for half a minute."""
 
+# Ends of the names of buffers that older versions of transformers saved although a model computes
+# them
 COMPUTED = (
     "position_ids",
     "relative_position_index",
@@ -32,9 +34,8 @@ COMPUTED = (
     "attn_mask",
     "inv_freq",
 )
-"""Ends of the names of buffers that older versions of transformers saved although a model computes
-them."""
 
+# What a preprocessor must do, if it mentions it
 USUAL = {
     "do_rescale": True,
     "rescale_factor": 1 / 255,
@@ -42,7 +43,6 @@ USUAL = {
     "do_normalize": True,
     "do_flip_channel_order": False,
 }
-"""What a preprocessor must do, if it mentions it."""
 
 WEIGHT_FILES = (
     "model.safetensors",

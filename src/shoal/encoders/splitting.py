@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 Arguments = dict[str, Tensor | tuple[Tensor, Tensor] | bool | None]
 
+# A step of the finish that is not a module of the model: taking the first token
 FIRST = "[first]"
-"""A step of the finish that is not a module of the model: taking the first token."""
 
+# Paths of a transformer's blocks; they differ by model and by version of the library. The first
+# that exists is used.
 BLOCK_LISTS = ("layers", "layer", "encoder.layers", "encoder.layer", "model.layer")
-"""Paths of a transformer's blocks; they differ by model and by version of the library. The first
-that exists is used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +77,7 @@ CLIP = Architecture(
 )
 SIGLIP = Architecture(finish=("post_layernorm", "head"), model_class="SiglipVisionModel")
 
+# By the library's `model_type`
 ARCHITECTURES: dict[str, Architecture] = {
     "vit": CLASS_TOKEN,
     "deit": CLASS_TOKEN,
@@ -89,19 +90,18 @@ ARCHITECTURES: dict[str, Architecture] = {
     "siglip": SIGLIP,
     "siglip_vision_model": SIGLIP,
 }
-"""By the library's `model_type`."""
 
+# For models that are not in the table: they are not split
 WHOLE = Architecture()
-"""For models that are not in the table: they are not split."""
 
 
 def architecture_of(config: "PretrainedConfig") -> Architecture:
     return ARCHITECTURES.get(config.model_type, WHOLE)
 
 
+# Largest difference of trunk + tail from the whole model's output for the probe image, relative to
+# that output's largest entry
 SPLIT_TOLERANCE = 1e-4
-"""Largest difference of trunk + tail from the whole model's output for the probe image, relative to
-that output's largest entry."""
 
 
 class Step(nn.Module):

@@ -25,12 +25,12 @@ from shoal.settings import Count
 
 MIN_SIZE = 8
 
+# Side of the largest images that an encoder may get
 MAX_SIZE = 4096
-"""Side of the largest images that an encoder may get."""
 
+# Images that go through a trunk together on a CPU. A batch of 256 images at 224 px would need 3 GB
+# for feature maps and 0.5 GB for images in float32, and is not faster.
 CPU_CHUNK = 32
-"""Images that go through a trunk together on a CPU. A batch of 256 images at 224 px would need 3 GB
-for feature maps and 0.5 GB for images in float32, and is not faster."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from shoal.errors import MissingError
 from shoal.words import one_line
 
+# Numbers of each weight that a checksum covers, evenly spaced
 N_NUMBERS = 64
-"""Numbers of each weight that a checksum covers, evenly spaced."""
 
 
 def package_weights(package: str) -> Path | None:

@@ -33,9 +33,9 @@ from shoal.settings import Count, Fraction, NonNegative, Range, Temperature
 from shoal.training.model import Batch, Epoch, TaskShape, Tensors
 from shoal.training.train_settings import linear_schedule
 
+# Smallest rise of modularity for which the search continues; scikit-network's default of 1e-3 ends
+# early
 TOLERANCE = 1e-7
-"""Smallest rise of modularity for which the search continues; scikit-network's default of 1e-3
-ends early."""
 
 
 def link_neighbors(

@@ -34,21 +34,21 @@ from shoal.methods.method import Method, Representation
 from shoal.settings import Count, NonNegative, NonNegativeInt, Positive
 from shoal.training.model import Batch, Epoch, TaskShape, Tensors, consecutive_labels
 
+# Fewest points of each part of a split
 SMALLEST_PART = 6
-"""Fewest points of each part of a split."""
 
+# The prior without labeled classes: the weight of the mean in points, and the variance of each
+# column
 VAGUE_MEAN = 1e-4
 VAGUE_VARIANCE = 0.005
-"""The prior without labeled classes: the weight of the mean in points, and the variance of each
-column."""
 
+# Maximum number of k-means iterations before an epoch; centers move little from one epoch to the
+# next
 KMEANS_STEPS = 20
-"""Maximum number of k-means iterations before an epoch; centers move little from one epoch to the
-next."""
 
+# Added to the size of a cluster in the formula of its temperature, so that small clusters do not
+# get a high one
 SMOOTHING = 10
-"""Added to the size of a cluster in the formula of its temperature, so that small clusters do not
-get a high one."""
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from shoal.training.losses import (
 from shoal.training.model import Batch, TaskShape, Tensors
 from shoal.training.train_settings import linear_schedule
 
+# Points are at least this share of the ball's radius away from its boundary
 BOUNDARY_MARGIN = 1e-3
-"""Points are at least this share of the ball's radius away from its boundary."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,8 +28,8 @@ from shoal.methods.method import Method
 from shoal.settings import NonNegative, Positive
 from shoal.training.model import Batch, Epoch, Tensors
 
+# Lower bound of the similarity of two predictions, for a finite logarithm
 MIN_SIMILARITY = 1e-7
-"""Lower bound of the similarity of two predictions, for a finite logarithm."""
 
 
 @dataclass(frozen=True, kw_only=True)

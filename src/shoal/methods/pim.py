@@ -26,8 +26,8 @@ from shoal.methods.method import Method, Representation
 from shoal.settings import Count, NonNegative, Positive, Range
 from shoal.training.model import consecutive_labels
 
+# The λ for which the objective without labels is the mutual information of images and clusters
 MUTUAL_INFORMATION = 1.0
-"""The λ for which the objective without labels is the mutual information of images and clusters."""
 
 
 @dataclass(frozen=True, kw_only=True)

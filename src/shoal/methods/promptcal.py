@@ -31,8 +31,8 @@ from shoal.training.losses import contrastive_loss
 from shoal.training.model import Batch, Epoch, Model, TaskShape, Tensors
 from shoal.training.train_settings import TrainSettings, ramp_up
 
+# Outputs of the last block for prompts that are averaged to the feature of the prompts
 N_ENSEMBLED = 2
-"""Outputs of the last block for prompts that are averaged to the feature of the prompts."""
 
 
 def affinities(nodes: Tensor, exists: Tensor, n_first: int, n_neighbors: int) -> Tensor:

@@ -28,8 +28,8 @@ from shoal.settings import Count, Fraction, NonNegative, Temperature
 from shoal.training.model import Batch, Tensors
 from shoal.training.train_settings import ramp_up
 
+# Distance of similarities from 0 and 1, for finite logarithms
 MARGIN = 1e-6
-"""Distance of similarities from 0 and 1, for finite logarithms."""
 
 
 @dataclass(frozen=True, kw_only=True)

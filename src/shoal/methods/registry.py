@@ -25,9 +25,10 @@ from shoal.methods import (
 from shoal.methods.method import Method, S, TrainedSettings
 from shoal.settings import load_settings
 
+# A folder per method, a file per recipe
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
-"""A folder per method, a file per recipe."""
 
+# The recipe of each benchmark for methods that have none of the benchmark's own name
 BENCHMARK_KINDS = {
     "cifar10": "generic",
     "cifar100": "generic",
@@ -37,7 +38,6 @@ BENCHMARK_KINDS = {
     "aircraft": "fine-grained",
     "herbarium19": "fine-grained",
 }
-"""The recipe of each benchmark for methods that have none of the benchmark's own name."""
 
 CLIP = "clip-vitb16"
 

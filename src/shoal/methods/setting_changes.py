@@ -26,15 +26,15 @@ PAPER: Plain = {
     "training.views.pool": None,
 }
 
+# Values of settings, by dotted name, for every method that has them. 'shoal' has this package's
+# estimate of K; 'paper' the CMS paper's, new views in every step and no gradient clipping;
+# 'reference' also the released code's views, which leave colors unchanged. `Method.protocols` adds
+# values for losses, heads and banks.
 PROTOCOLS: dict[str, Plain] = {
     "shoal": {"inference.rule": DEFAULT_RULE, "inference.estimate_shifts": 1},
     "paper": PAPER,
     "reference": PAPER | {"training.views.jitter": 0.0},
 }
-"""Values of settings, by dotted name, for every method that has them. 'shoal' has this package's
-estimate of K; 'paper' the CMS paper's, new views in every step and no gradient clipping;
-'reference' also the released code's views, which leave colors unchanged. `Method.protocols` adds
-values for losses, heads and banks."""
 
 
 def read_pairs(texts: Iterable[str], flag: str, form: str) -> dict[str, str]:

@@ -25,8 +25,8 @@ from shoal.training.sampling import POOL, Sampler
 from shoal.training.task import Task
 from shoal.training.tokens import TokenCache, ViewPool, cache_tokens, pool_views, resident
 
+# An encoder, how many of its last blocks are trained, and its input size
 TrunkKey = tuple[str, int | None, int | None]
-"""An encoder, how many of its last blocks are trained, and its input size."""
 
 
 @dataclass(kw_only=True)

@@ -26,8 +26,8 @@ from shoal.methods.method import Method, TrainedSettings
 from shoal.settings import Count, Range
 from shoal.training.model import Batch, Epoch, Model, TaskShape, Tensors
 
+# Lower bound of divisors
 MIN_SUM = 1e-30
-"""Lower bound of divisors."""
 
 # With a smaller ε, exp((cosine - 1) / ε) underflows.
 Scale = Annotated[

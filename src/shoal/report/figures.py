@@ -38,6 +38,7 @@ from shoal.words import shown
 
 SIZE = (5.2, 3.0)
 
+# The panels of the training curves: metrics with their labels, line styles and colors
 PANELS = {
     "loss": (
         ("loss", "total", "-", INK),
@@ -49,10 +50,9 @@ PANELS = {
     "estimated K": (("n_clusters", "", "-", NOVEL),),
     "learning rate": (("lr", "", "-", THIRD),),
 }
-"""The panels of the training curves: metrics with their labels, line styles and colors."""
 
+# Maximum height of a dendrogram; with more than about 680 categories the names overlap
 MAX_INCHES = 150
-"""Maximum height of a dendrogram; with more than about 680 categories the names overlap."""
 
 
 @house_style()

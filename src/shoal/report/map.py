@@ -15,12 +15,15 @@ from shoal.files import atomic_file
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import read_arrays
 
+# Maximum number of images on a map by PCA; a sample of larger runs
 PCA_IMAGES = 20_000
-"""Maximum number of images on a map by PCA; a sample of larger runs."""
+
+# Maximum number of images on a map by t-SNE
 TSNE_IMAGES = 5_000
-"""Maximum number of images on a map by t-SNE."""
+
+# Number of principal components given to t-SNE
 TSNE_DIMENSIONS = 50
-"""Number of principal components given to t-SNE."""
+
 TSNE_STEPS = 1_000
 
 

@@ -33,25 +33,25 @@ from shoal.runs import MIXED_FROM, NO_CATEGORY, RESULTS, Category, Run, column
 from shoal.settings import Plain
 from shoal.words import shown
 
+# Map positions are integers from 0 to this; a step is a tenth of a pixel on a large screen
 GRID = 9_999
-"""Map positions are integers from 0 to this; a step is a tenth of a pixel on a large screen."""
 
+# Most typical images on a card, and as many least typical ones
 STRIP = 6
-"""Most typical images on a card, and as many least typical ones."""
 
+# Maximum number of cards; the largest categories get one
 MAX_CARDS = 600
-"""Maximum number of cards; the largest categories get one."""
 
+# Maximum bytes of thumbnails on cards and in lists
 PAGE_BYTES = 12 << 20
-"""Maximum bytes of thumbnails on cards and in lists."""
 
+# Maximum bytes of further thumbnails, for the map
 MAP_BYTES = 10 << 20
-"""Maximum bytes of further thumbnails, for the map."""
 
 MAX_SUSPICIOUS = 36
 
+# The figures of the report
 ON_PAGE = ("n_clusters_curve", "confidence_curve", "training_curves", "shift_accuracy")
-"""The figures of the report."""
 
 Found = TypeVar("Found")
 

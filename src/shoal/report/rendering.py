@@ -10,11 +10,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from shoal.runs import COMPARED, THUMBNAILS, Run, column
 from shoal.words import count, duration, number, percent, shown
 
+# Maximum number of categories; the largest are shown
 MAX_CATEGORIES = 30
-"""Maximum number of categories; the largest are shown."""
 
+# Maximum bytes of pictures, because a notebook stores them in its file
 BUDGET = 500_000
-"""Maximum bytes of pictures, because a notebook stores them in its file."""
 
 
 def data_uris(run: Run, rows: Iterable[int], budget: int) -> dict[int, str]:

@@ -33,9 +33,11 @@ PAGE_COLORS = {
     NOVEL: "var(--novel)",
     THIRD: "var(--third)",
 }
-MARKERS = {False: "o", True: "D"}
-"""By whether a category is novel."""
 
+# By whether a category is novel
+MARKERS = {False: "o", True: "D"}
+
+# Safe for color-blind readers; used in turn
 CATEGORY_COLORS = (
     "#332288",
     "#ddaa33",
@@ -47,7 +49,6 @@ CATEGORY_COLORS = (
     "#999933",
     "#aa4499",
 )
-"""Safe for color-blind readers; used in turn."""
 
 RC: dict[str, Any] = {
     "font.family": ["DejaVu Sans"],

@@ -17,25 +17,25 @@ from shoal.runs import MIXED_FROM, UNCERTAIN_BELOW, Category, column
 
 MAX_SPLITS = 12
 
+# The separation of the two halves of a uniform distribution: 3.46 (on [-1, 1], their means are ±1/2
+# and their variances 1/12); for a normal distribution it is 2.65. Two categories with a smaller
+# separation look like halves of one.
 ONE_GROUP = 2 * sqrt(3)
-"""The separation of the two halves of a uniform distribution: 3.46 (on [-1, 1], their means are
-±1/2 and their variances 1/12); for a normal distribution it is 2.65. Two categories with a smaller
-separation look like halves of one."""
 
+# Categories with fewer images are not compared
 MIN_IMAGES = 3
-"""Categories with fewer images are not compared."""
 
+# At least this many of the closest pairs are listed, even if they look distinct
 MIN_PAIRS = 12
-"""At least this many of the closest pairs are listed, even if they look distinct."""
 
+# Maximum number of images of a category that are compared; larger ones are sampled evenly
 MOST_COMPARED = 10_000
-"""Maximum number of images of a category that are compared; larger ones are sampled evenly."""
 
+# The columns of assignments.csv that show whether a label is suspicious
 LABEL_COLUMNS = ("label_given", "category", "confidence", "nearest_known", "second_category")
-"""The columns of assignments.csv that show whether a label is suspicious."""
 
+# The name of a category, or of a part of one, that no person has named
 NUMBERED = re.compile(r"novel-\d{3,}( \(\d+\))*")
-"""The name of a category, or of a part of one, that no person has named."""
 
 
 def suggested_splits(run: ReviewedRun) -> list[tuple[Category, tuple[Ints, Ints]]]:

@@ -22,8 +22,8 @@ from shoal.words import (
     span,
 )
 
+# With fewer held-out labels the calibration of confidence is uncertain
 FEW_LABELS = 20
-"""With fewer held-out labels the calibration of confidence is uncertain."""
 
 UNCHECKED = (
     "Confidence could not be calibrated from the labels, so for unlabeled images it is at most "

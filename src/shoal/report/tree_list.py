@@ -11,8 +11,8 @@ from shoal.settings import Plain
 
 N_LARGEST = 3
 
+# With more categories, only the branches near the root are open
 MAX_OPEN = 60
-"""With more categories, only the branches near the root are open."""
 
 
 def category_tree(run: ReviewedRun) -> CategoryTree:

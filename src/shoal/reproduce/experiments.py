@@ -12,22 +12,23 @@ from shoal.errors import UnknownName
 from shoal.methods.registry import METHODS
 from shoal.reproduce.paper import CLIP, FOUR, SIX
 
+# 'transductive': the training part is clustered. 'inductive': the official test part, which is
+# never trained on. 'unsupervised': the training part, without any labels.
 Setup = Literal["transductive", "inductive", "unsupervised"]
-"""'transductive': the training part is clustered. 'inductive': the official test part, which is
-never trained on. 'unsupervised': the training part, without any labels."""
 
 KSource = Literal["given", "estimated"]
 
+# The numbers of a table: All / Known / Novel accuracy, All alone, K and its error, or Recall@8
 Measure = Literal["accuracy", "all", "n_clusters", "recall"]
-"""The numbers of a table: All / Known / Novel accuracy, All alone, K and its error, or Recall@8."""
 
+# Clusterings that are not part of a method: a fixed number of shifts, then Ward's tree
 FIXED_SHIFTS = {f"shifts-{n}": n for n in range(9)}
-"""Clusterings that are not part of a method: a fixed number of shifts, then Ward's tree."""
 
 THREE = SIX[:3]
 TWO = SIX[1:3]
+
+# For rows that the bank of views of the released code does not support
 IMAGES = {"bank": "images"}
-"""For rows that the bank of views of the released code does not support."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,8 @@ MAIN = _rows(
     "CMS, K estimated",
 )
 
+# By the number of the table in the paper; 'iterations' is a figure there. Tables 9 and 10 only
+# count classes and images, as `shoal datasets verify` does.
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
@@ -252,8 +255,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
     )
 }
-"""By the number of the table in the paper; 'iterations' is a figure there. Tables 9 and 10 only
-count classes and images, as `shoal datasets verify` does."""
 
 
 def get_experiment(name: str, methods: Sequence[str] = ()) -> Experiment:

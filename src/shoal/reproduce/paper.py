@@ -7,16 +7,18 @@ table's columns; an indented line continues it. Numbers are as printed; `MISPRIN
 cannot be right.
 """
 
+# The encoder of tables 15 to 17
 CLIP = "clip-vitb16"
-"""The encoder of tables 15 to 17."""
 
 SIX = ("cifar100", "imagenet100", "cub", "cars", "aircraft", "herbarium19")
 FOUR = SIX[:4]
 
+# row -> dataset -> numbers, without datasets for which the paper prints dashes
 Numbers = dict[str, dict[str, tuple[float, ...]]]
-"""row -> dataset -> numbers, without datasets for which the paper prints dashes."""
 
 
+# By the number of the table. The columns of CUB and Cars in Table 12 are corrected, see
+# `MISPRINTS`.
 PAPER: dict[str, str] = {
     "1": """
 Agglomerative, K given: 56.9 56.6 57.5 | 73.1 77.9 70.6 | 37.0 36.2 37.3
@@ -137,8 +139,6 @@ CMS, K estimated: 80.5 84.3 65.2 | 84.7 95.8 73.6 | 56.1 64.9 47.4
 """,
     "17": "CMS: 94 6 | 103 3 | 193 3.5 | 189 3.6 | 77 23 | 443 35",
 }
-"""By the number of the table. The columns of CUB and Cars in Table 12 are corrected, see
-`MISPRINTS`."""
 
 
 def paper_numbers(table: str, datasets: tuple[str, ...]) -> Numbers:
@@ -153,6 +153,7 @@ def paper_numbers(table: str, datasets: tuple[str, ...]) -> Numbers:
     return numbers
 
 
+# Where the paper contradicts itself
 MISPRINTS: dict[str, tuple[str, ...]] = {
     "1": (
         "The quoted All of DCCL and GPC is up to 2 points off the mean of their Known and Novel "
@@ -191,4 +192,3 @@ MISPRINTS: dict[str, tuple[str, ...]] = {
         "images, as in Table 15.",
     ),
 }
-"""Where the paper contradicts itself."""

@@ -27,10 +27,11 @@ PROTOCOLS = {
     "HIDDEN labels, which no user has: not comparable with the protocol 'paper'",
 }
 
+# Share of the images held out for validation; in the inductive tables a tenth, as published
 VALIDATION_SHARE = 0.2
 INDUCTIVE_SHARE = 0.1
-"""Share of the images held out for validation; in the inductive tables a tenth, as published."""
 
+# Settings that have a separate option or are fixed by the rows, so that --set refuses them
 FIXED_SETTINGS = {
     "seed",
     "training.seed",
@@ -41,7 +42,6 @@ FIXED_SETTINGS = {
     "n_clusters",
     "selection",
 }
-"""Settings that have a separate option or are fixed by the rows, so that --set refuses them."""
 
 
 @dataclass(frozen=True, kw_only=True)

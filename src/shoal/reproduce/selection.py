@@ -18,8 +18,8 @@ from shoal.clustering.ward import ward_linkage
 from shoal.encoders.embed import ImageRows
 from shoal.training.validation import Validation, ValidationSet
 
+# The sweep ends after this many consecutive K without a gain
 PATIENCE = 50
-"""The sweep ends after this many consecutive K without a gain."""
 
 
 def select_by_hidden_labels(pixels: ImageRows, truth: Ints, is_known: Bools) -> ValidationSet:

@@ -40,8 +40,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 
 
+# The content of a cell's file: numbers in percent, and what they were computed from
 Result = Plain
-"""The content of a cell's file: numbers in percent, and what they were computed from."""
 
 
 def recall(embeddings: Tensor, images: BenchmarkImages) -> dict[str, float]:
@@ -120,8 +120,8 @@ def _collapse(learned: Representation) -> Plain | None:
     }
 
 
+# A number and how it was obtained, by name
 Record = dict[str, str | float | None]
-"""A number and how it was obtained, by name."""
 
 
 def build_table(

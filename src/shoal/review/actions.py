@@ -41,20 +41,21 @@ from shoal.arrays import Ints
 from shoal.errors import UsageError
 from shoal.runs import NO_CATEGORY
 
+# Maximum number of characters in a category name
 MAX_NAME = 200
-"""Maximum number of characters in a category name."""
 
+# Maximum number of characters in a note
 MAX_NOTE = 1_000
-"""Maximum number of characters in a note."""
 
+# Zero-width characters that Persian and Hindi names need
 JOINERS = dict.fromkeys((0x200C, 0x200D))
-"""Zero-width characters that Persian and Hindi names need."""
 
 UNREADABLE = "a field is missing or has the wrong type"
 
 STATUSES = ("predicted", "confirmed", "rejected", "moved", "flagged")
 PREDICTED, CONFIRMED, REJECTED, MOVED, FLAGGED = range(len(STATUSES))
 
+# The fields of each kind of action, in the order in which they are written
 FIELDS = {
     "confirm": ("groups",),
     "reject": ("groups",),
@@ -71,7 +72,6 @@ FIELDS = {
     "undo": ("of",),
     "redo": ("of",),
 }
-"""The fields of each kind of action, in the order in which they are written."""
 
 BATCHED = ("rename", "merge")
 

@@ -9,8 +9,8 @@ from shoal.review.actions import CONFIRMED, MOVED
 from shoal.review.state import State
 from shoal.runs import NO_CATEGORY
 
+# The rule in estimate.json if K is the number of categories in a review
 COUNTED_BY = "the review"
-"""The rule in estimate.json if K is the number of categories in a review."""
 
 
 class Decisions:

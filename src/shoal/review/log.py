@@ -18,14 +18,14 @@ from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, writing
 from shoal.runs import locked_file
 
+# The log in a run folder
 FILE = "review.jsonl"
-"""The log in a run folder."""
 
+# Seconds to wait for another process that appends a line
 WAIT_S = 10.0
-"""Seconds to wait for another process that appends a line."""
 
+# Number of last bytes that are compared before appending, to detect a replaced file
 END_BYTES = 512
-"""Number of last bytes that are compared before appending, to detect a replaced file."""
 
 Line = Mapping[str, Any]
 

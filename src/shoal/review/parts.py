@@ -14,8 +14,8 @@ from shoal.errors import DataError, UsageError
 from shoal.review.state import State
 from shoal.runs import MIXED_FROM, Run, damaged, read_vectors
 
+# Maximum size of a category for which a tree is computed if the run has none
 MAX_WITHOUT_TREE = 4_000
-"""Maximum size of a category for which a tree is computed if the run has none."""
 
 
 def parts_of(state: State, category: int, n_parts: SupportsIndex) -> list[Ints]:

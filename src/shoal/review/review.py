@@ -17,11 +17,11 @@ from shoal.review.state import State
 from shoal.runs import TABLE, Run, reading
 from shoal.words import shown
 
+# The format of the log; a log of a later format is refused
 FORMAT = 1
-"""The format of the log; a log of a later format is refused."""
 
+# Maximum number of characters in the name of a person
 MAX_WHO = 80
-"""Maximum number of characters in the name of a person."""
 
 
 class OtherResult(DataError):

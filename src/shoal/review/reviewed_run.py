@@ -31,13 +31,13 @@ from shoal.runs import (
 
 N_EXEMPLARS = 5
 
+# What the run found out about a category that the review created: nothing
 CREATED = Category(
     category_id=NO_CATEGORY, category="", is_novel=True, size=0, n_labeled=0, confidence=0.0
 )
-"""What the run found out about a category that the review created: nothing."""
 
+# The record of images without a category
 NO_RECORD = Record("", is_novel=False)
-"""The record of images without a category."""
 
 
 class ReviewedRun(Run):

@@ -26,8 +26,8 @@ from shoal.runs import (
 )
 from shoal.words import first_few
 
+# Two categories, the lower id first
 Pair = tuple[int, int]
-"""Two categories, the lower id first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from shoal.review.state import State, by_category
 from shoal.runs import NO_CATEGORY
 from shoal.words import folded
 
+# A category by name or id; NumPy integers are ids too
 Which = str | SupportsIndex
-"""A category by name or id; NumPy integers are ids too."""
 
 
 def find(state: State, category: Which) -> int:

@@ -8,8 +8,9 @@ import numpy as np
 from shoal.arrays import Floats
 
 N_COMPONENTS = 128
+
+# Maximum number of rows from which the principal components are computed
 MAX_ANALYZED = 5_000
-"""Maximum number of rows from which the principal components are computed."""
 
 BLOCK_ROWS = 1 << 16
 

@@ -17,8 +17,8 @@ from shoal.files import make_folder, writing
 
 LOCK = "run.lock"
 
+# Seconds to wait for a lock; `check_not_locked` of another process takes it for a moment
 WAIT_S = 0.5
-"""Seconds to wait for a lock; `check_not_locked` of another process takes it for a moment."""
 
 
 @contextlib.contextmanager

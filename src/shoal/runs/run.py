@@ -76,15 +76,16 @@ from shoal.words import shown
 
 THUMBNAILS = "thumbnails.bin"
 
+# The numbers in it: the ends of the thumbnails, and how many ends there are
 NUMBER = np.dtype("<u8")
-"""The numbers in it: the ends of the thumbnails, and how many ends there are."""
 
+# The best weights so far, during training
 SNAPSHOTS = "best-*.safetensors"
-"""The best weights so far, during training."""
 
+# Patterns of the files that only resuming needs
 CHECKPOINTS = ("checkpoint.safetensors", "evaluations.json", SNAPSHOTS)
-"""Patterns of the files that only resuming needs."""
 
+# Patterns of the files of a run; `force` keeps unknown files
 PARTS = (
     "config.yaml",
     "provenance.json",
@@ -117,22 +118,21 @@ PARTS = (
     "compare.html",
     SNAPSHOTS,
 )
-"""Patterns of the files of a run; `force` keeps unknown files."""
 
+# Incomplete files of a killed run
 LEFTOVERS = ".*.tmp"
-"""Incomplete files of a killed run."""
 
+# Folders of the training runs of a comparison; removed at the end
 TRIALS = "trial-*"
-"""Folders of the training runs of a comparison; removed at the end."""
 
+# The review of a run; kept when the run is removed, so that it can be replayed on the next one
 REVIEW_FILES = ("review*.jsonl", ".review.jsonl.lock")
-"""The review of a run; kept when the run is removed, so that it can be replayed on the next one."""
 
+# The folder of a comparison that contains one run per method
 COMPARED = "methods"
-"""The folder of a comparison that contains one run per method."""
 
+# The folders in a run that may contain its other result
 RESULTS = ("frozen", "trained")
-"""The folders in a run that may contain its other result."""
 
 RECORDED_PACKAGES = (
     *("shoal", "torch", "openvino", "numpy", "scipy", "scikit-learn", "pillow", "transformers"),

@@ -22,22 +22,22 @@ from shoal.settings import TYPE_NAMES
 
 TABLE = "assignments.csv"
 
+# The category id of an image without a category
 NO_CATEGORY = UNLABELED
-"""The category id of an image without a category."""
 
+# An image is uncertain if its confidence is below this
 UNCERTAIN_BELOW = 0.5
-"""An image is uncertain if its confidence is below this."""
 
+# A category may be a mixture of two if its `mixed_probability` is at least this
 MIXED_FROM = 0.1
-"""A category may be a mixture of two if its `mixed_probability` is at least this."""
 
+# The status of an unreadable image in a list given to `assign`; runs have none
 UNREADABLE = "unreadable"
-"""The status of an unreadable image in a list given to `assign`; runs have none."""
 
 DECIMALS = 6
 
+# Values of lower-cased cells; spreadsheets write TRUE
 BOOLEANS = {"true": True, "false": False}
-"""Values of lower-cased cells; spreadsheets write TRUE."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,13 +206,13 @@ def _texts(cell: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
+# By type, what returns the value of a cell; ValueError or KeyError for an invalid one
 PARSERS: dict[Any, Callable[[str], object]] = {
     str: str,
     bool: lambda cell: BOOLEANS[cell.casefold()],
     int: int,
     float: lambda cell: float(cell or "nan"),
 }
-"""By type, what returns the value of a cell; ValueError or KeyError for an invalid one."""
 
 
 def check_agreement(folder: Path) -> None:

@@ -35,20 +35,20 @@ from shoal.server.pictures import MAX_SIDE, SHARP_SIDES, Originals
 from shoal.server.search import Search
 from shoal.words import shown
 
+# Seconds to hold a request for changes open
 WAIT_S = 20.0
-"""Seconds to hold a request for changes open."""
 
+# Seconds between two checks of the log, to which another process may have added
 POLL_S = 0.2
-"""Seconds between two checks of the log, to which another process may have added."""
 
+# Maximum number of likely categories that are suggested for the selected images
 MAX_TARGETS = 12
-"""Maximum number of likely categories that are suggested for the selected images."""
 
+# Maximum number of images per request
 MAX_ROWS = 256
-"""Maximum number of images per request."""
 
+# Maximum number of characters in the random id of an open page
 MAX_WINDOW = 40
-"""Maximum number of characters in the random id of an open page."""
 
 # The URL of a picture contains the version of this server process, so it can be cached forever:
 # another process uses other URLs.

@@ -18,9 +18,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+# Maximum bytes of a request, which has at most a bit for each image, in each part of a split
 MAX_BODY = 16 << 20
-"""Maximum bytes of a request, which has at most a bit for each image, in each part of a split."""
 
+# Headers of every response, unless it has others of the same name
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -32,7 +33,6 @@ HEADERS = {
     "x-frame-options": "DENY",
     "cache-control": "no-store",
 }
-"""Headers of every response, unless it has others of the same name."""
 
 
 @dataclass(frozen=True, kw_only=True)

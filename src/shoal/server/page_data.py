@@ -19,20 +19,20 @@ from shoal.review.state import Record, State
 from shoal.runs import NO_CATEGORY
 from shoal.words import count, first_few, shown
 
+# Maximum number of past actions on the page
 MAX_ENTRIES = 200
-"""Maximum number of past actions on the page."""
 
+# Maximum number of characters of the name of a category in the description of an action
 MAX_NAME = 80
-"""Maximum number of characters of the name of a category in the description of an action."""
 
+# Images shown of the part of a mixed category that would leave
 N_MIXED_SHOWN = 8
-"""Images shown of the part of a mixed category that would leave."""
 
+# How the page calls actions that it calls otherwise than the log
 VERBS = {"assign": "move", "create": "new category", "distinct": "mark as different"}
-"""How the page calls actions that it calls otherwise than the log."""
 
+# Confidence 1 in the bytes that the page receives
 CONFIDENCE_SCALE = 250
-"""Confidence 1 in the bytes that the page receives."""
 
 
 def columns(review: Review) -> bytes:

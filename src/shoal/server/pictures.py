@@ -16,14 +16,14 @@ from shoal.errors import DataError
 from shoal.runs import Run
 from shoal.words import shown
 
+# Maximum pixels of the longer side of an enlarged image
 MAX_SIDE = 2048
-"""Maximum pixels of the longer side of an enlarged image."""
 
+# The same for an image that is zoomed into
 WHOLE_SIDE = 8192
-"""The same for an image that is zoomed into."""
 
+# Minimum and maximum pixels of an image that replaces a thumbnail that is too small
 SHARP_SIDES = (224, 640)
-"""Minimum and maximum pixels of an image that replaces a thumbnail that is too small."""
 
 QUALITY = 88
 

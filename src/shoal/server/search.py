@@ -32,40 +32,40 @@ from shoal.review.whitening import BLOCK_ROWS, unit, whitened
 from shoal.runs import NO_CATEGORY, read_vectors
 from shoal.words import shown
 
+# Maximum number of similar images
 MAX_FOUND = 2_000
-"""Maximum number of similar images."""
 
+# Maximum number of candidates for a category
 MAX_CANDIDATES = 20_000
-"""Maximum number of candidates for a category."""
 
+# Weight of a candidate's similarity to the nearest other category; chosen on Flowers-102
 OTHERS_WEIGHT = 0.5
-"""Weight of a candidate's similarity to the nearest other category; chosen on Flowers-102."""
 
+# Images of a category that are compared with those of another
 MAX_COMPARED = 250
-"""Images of a category that are compared with those of another."""
 
+# Maximum number of images whose mean represents a category when targets are ranked
 MAX_AVERAGED = 100
-"""Maximum number of images whose mean represents a category when targets are ranked."""
 
+# Maximum number of suggested merges, not counting pairs marked as distinct
 MAX_MERGES = 50
-"""Maximum number of suggested merges, not counting pairs marked as distinct."""
 
+# Least cosine similarity of near-duplicates in frozen embeddings
 NEAR_DUPLICATE = 0.9
-"""Least cosine similarity of near-duplicates in frozen embeddings."""
 
+# Images that are compared with their whole category at a time
 COMPARED_ROWS = 1 << 10
-"""Images that are compared with their whole category at a time."""
 
+# Categories compared at a time; each takes memory for its images twice, and for one block
 COMPARING = 4
-"""Categories compared at a time; each takes memory for its images twice, and for one block."""
 
+# With at least this many labeled, confirmed or moved images, candidates for a category are ranked
+# by the mean of these; with fewer, by the mean of all its images
 MIN_DECIDED = 3
-"""With at least this many labeled, confirmed or moved images, candidates for a category are ranked
-by the mean of these; with fewer, by the mean of all its images."""
 
 
+# The largest x and y of the map
 MAX_COORDINATE = 65535
-"""The largest x and y of the map."""
 
 
 class Search:

@@ -41,14 +41,14 @@ METRICS = "metrics.jsonl"
 
 SNAPSHOTS = "best-*.safetensors"
 
+# Files that a killed run has not finished
 DRAFTS = ".*.tmp"
-"""Files that a killed run has not finished."""
 
+# Checkpoints up to this size are written after every epoch
 SMALL_BYTES = 10 << 20
-"""Checkpoints up to this size are written after every epoch."""
 
+# Seconds between larger checkpoints; a killed run loses at most this much work
 SAVE_EVERY_S = 20.0
-"""Seconds between larger checkpoints; a killed run loses at most this much work."""
 
 
 def write_checkpoint(file: Path, tensors: Mapping[str, Tensor], about: Plain) -> None:

@@ -19,23 +19,23 @@ from shoal.training.train_settings import TrainSettings
 from shoal.training.trainer import Trainer
 from shoal.training.validation import Validation
 
+# Called with the unit ('steps' in training), the number done and the total
 OnProgress = Callable[[str, int, int], None]
-"""Called with the unit ('steps' in training), the number done and the total."""
 
+# Called with an epoch's row of metrics
 OnEpoch = Callable[[Plain], None]
-"""Called with an epoch's row of metrics."""
 
 
 class StopTraining(Exception):
     """A stop was requested; `train` raises it only if no epoch is finished."""
 
 
+# Evaluates epochs on held-out labels and decides when to stop: called with an epoch, embeddings (N,
+# D) of all images and, if the model has a classifier, its predictions (N,), it returns whether this
+# is the epoch to use so far (no earlier one is significantly better), and whether training should
+# stop. Its attribute `epochs` has the epochs to evaluate, counted from 1; the last epoch is always
+# evaluated.
 EarlyStopping = Any
-"""Evaluates epochs on held-out labels and decides when to stop: called with an epoch, embeddings
-(N, D) of all images and, if the model has a classifier, its predictions (N,), it returns whether
-this is the epoch to use so far (no earlier one is significantly better), and whether training
-should stop. Its attribute `epochs` has the epochs to evaluate, counted from 1; the last epoch is
-always evaluated."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,11 +27,11 @@ from shoal.training.task import Task
 from shoal.training.tokens import ImageInputs, TokenCache, cache_tokens
 from shoal.training.train_settings import TrainSettings
 
+# Images outside the collection whose tokens are in memory together
 BLOCK_IMAGES = 1024
-"""Images outside the collection whose tokens are in memory together."""
 
+# Weights, outputs or losses by name
 Tensors = dict[str, Tensor]
-"""Weights, outputs or losses by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +106,8 @@ class Batch:
         return len(self.labels) // 2
 
 
+# Settings of every method; a resume compares them elsewhere, or training does not depend on them
 SHARED_SETTINGS = {"encoder", "input_size", "n_tail_blocks", "training", "inference"}
-"""Settings of every method; a resume compares them elsewhere, or training does not depend on
-them."""
 
 
 class Model(nn.Module, ABC):

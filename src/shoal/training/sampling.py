@@ -19,8 +19,8 @@ from shoal.errors import UsageError
 from shoal.training.train_settings import TrainSettings
 from shoal.training.views import sample_view_parameters
 
+# Purposes of random numbers; each has its own generator
 BATCHES, VIEWS, BANK_VIEWS, OBJECTIVE, POOL, EPOCH = range(6)
-"""Purposes of random numbers; each has its own generator."""
 
 
 @dataclass(frozen=True)

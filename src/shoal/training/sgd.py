@@ -11,8 +11,8 @@ from torch import Tensor
 
 from shoal.training.model import Tensors
 
+# Prefix of the names of the optimizer's tensors in a checkpoint
 OPTIMIZER = "optimizer/"
-"""Prefix of the names of the optimizer's tensors in a checkpoint."""
 
 
 class Sgd:

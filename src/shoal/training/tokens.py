@@ -32,20 +32,20 @@ from shoal.progress import Progress, count_after
 from shoal.training.sampling import choose_views
 from shoal.training.views import ViewSettings, make_views, sample_view_parameters
 
+# Maps the tokens (or images) of a batch to rows (b, D) of any norm
 Represent = Callable[[Tensor], Tensor]
-"""Maps the tokens (or images) of a batch to rows (b, D) of any norm."""
 
+# Images or views that go through the trunk, or the tail, together
 TOKEN_BATCH = 256
-"""Images or views that go through the trunk, or the tail, together."""
 
+# The most parts in which a pool is cached; a killed run loses at most the last one
 CACHED_PARTS = 20
-"""The most parts in which a pool is cached; a killed run loses at most the last one."""
 
+# Images that go through a whole network together, if it reads images
 IMAGE_BATCH = 128
-"""Images that go through a whole network together, if it reads images."""
 
+# The share of the free memory of the device that pixels, and then tokens, may each take
 SHARE_OF_MEMORY = 0.45
-"""The share of the free memory of the device that pixels, and then tokens, may each take."""
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,11 @@ from shoal.training.train_settings import TrainSettings
 from shoal.training.validation import Validation, validate
 from shoal.training.views import make_views
 
+# Takes rows (B,) and the parameters of their views (2B, 7); returns losses
 Step = Callable[[Tensor, Tensor], Tensors]
-"""Takes rows (B,) and the parameters of their views (2B, 7); returns losses."""
 
+# Fewest steps in an epoch for which recording pays off; it takes as long as two steps
 MIN_STEPS = 8
-"""Fewest steps in an epoch for which recording pays off; it takes as long as two steps."""
 
 
 def is_recordable(model: Model) -> bool:

@@ -20,8 +20,8 @@ from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.n_clusters import DEFAULT_RULE, estimate_n_clusters
 from shoal.encoders.embed import ImageRows
 
+# Mean cosine of two rows above which embeddings count as collapsed
 COLLAPSED = 0.999
-"""Mean cosine of two rows above which embeddings count as collapsed."""
 
 
 @dataclass(frozen=True, kw_only=True)

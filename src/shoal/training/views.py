@@ -18,12 +18,12 @@ from shoal.encoders.embed import crop_size, resize, to_float
 from shoal.encoders.vision import Encoder
 from shoal.settings import BelowOne, Fraction, Range
 
+# Uniform random numbers that determine a view: top, left, flip, brightness, contrast, saturation,
+# and one that is unused. Without it, the same seed would give other views.
 N_PARAMETERS = 7
-"""Uniform random numbers that determine a view: top, left, flip, brightness, contrast, saturation,
-and one that is unused. Without it, the same seed would give other views."""
 
+# Weights of red, green and blue in a pixel's brightness
 LUMA = (0.299, 0.587, 0.114)
-"""Weights of red, green and blue in a pixel's brightness."""
 
 
 @dataclass(frozen=True, kw_only=True)

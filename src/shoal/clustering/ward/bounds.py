@@ -43,12 +43,12 @@ from torch import Tensor
 
 from shoal.clustering.products import UNDERFLOW, Points, Precision
 
+# More than underflow can take from a sum of squares (rows are scaled to a largest entry between 1/2
+# and 1)
 TINY = 1e-290
-"""More than underflow can take from a sum of squares (rows are scaled to a largest entry between
-1/2 and 1)."""
 
+# Upper bound of the rounding of a union's centroid, relative to the lengths of its parts'
 KAPPA = 16 * 2.0**-53
-"""Upper bound of the rounding of a union's centroid, relative to the lengths of its parts'."""
 
 
 def weight(a: Tensor, b: Tensor) -> Tensor:

@@ -37,20 +37,20 @@ from shoal.clustering.workers import Workers, all_workers
 from shoal.device import AnyDevice, choose_device, free_memory, multiplies_bfloat16
 from shoal.errors import DataError
 
+# Entries of a cluster's neighbor list; with one more, the fused kernel has a power of two
 N_LISTED = {"cpu": 16, "cuda": 15}
-"""Entries of a cluster's neighbor list; with one more, the fused kernel has a power of two."""
 
+# Memory of the block of products, if an eighth of the free memory is not less
 BLOCK_BYTES = {"cpu": 128 << 20, "cuda": 8 << 30}
-"""Memory of the block of products, if an eighth of the free memory is not less."""
 
+# N² D up to which scipy links the rows
 FEW_PRODUCTS = 1 << 22
-"""N² D up to which scipy links the rows."""
 
+# Tied rows up to which scipy links them; it holds all distances twice, 0.8 GB for this many
 MAX_TIED = 10_000
-"""Tied rows up to which scipy links them; it holds all distances twice, 0.8 GB for this many."""
 
+# Largest entry; squares of larger numbers come near the end of float64
 LARGEST = 1e150
-"""Largest entry; squares of larger numbers come near the end of float64."""
 
 
 def ward_linkage(

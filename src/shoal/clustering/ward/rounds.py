@@ -18,9 +18,9 @@ from torch import Tensor
 from shoal.clustering.ward.lists import LAST, Decision, Lists, Pairs, Partners, follow, join
 from shoal.clustering.ward.scan import Clusters
 
+# Slots are renumbered when less than this share of them is live; renumbering copies all arrays, so
+# doing it in every round would cost more
 LIVE_SHARE = 0.8
-"""Slots are renumbered when less than this share of them is live; renumbering copies all arrays, so
-doing it in every round would cost more."""
 
 
 def as_merges(left: Tensor, right: Tensor, distance: Tensor, sizes: Tensor) -> Tensor:

@@ -27,32 +27,30 @@ from shoal.clustering.ward.exact import Geometry, moved_to_front
 from shoal.clustering.ward.lists import Decision, Lists, settle
 from shoal.clustering.workers import Scratch, Workers, matmul_precision
 
+# Largest number of columns of a block; on the CPU their points fit into the cache
 WIDTH = {"cpu": 1 << 14, "cuda": 1 << 17}
-"""Largest number of columns of a block; on the CPU their points fit into the cache."""
 
+# Largest number of columns of a block if points are not stored: each worker makes several copies
 ENCODE_COLUMNS = {"cpu": 1 << 11, "cuda": 1 << 17}
-"""Largest number of columns of a block if points are not stored: each worker makes several
-copies."""
 
+# Memory per element of a block, for values of 8 bytes and the search of the best; half in float32
 ELEMENT_BYTES = 24
-"""Memory per element of a block, for values of 8 bytes and the search of the best; half in
-float32."""
 
+# Memory of a row of the fused scan, in elements of a block: its lists in every split and their
+# bounds
 FUSED_ELEMENTS = 1 << 12
-"""Memory of a row of the fused scan, in elements of a block: its lists in every split and their
-bounds."""
 
+# Memory per pair of a row and a cluster when single lows are computed and measured
 MEASURED_BYTES = 128
-"""Memory per pair of a row and a cluster when single lows are computed and measured."""
 
+# Sample size of the median of the centroids
 N_MIDDLE = 255
-"""Sample size of the median of the centroids."""
 
+# Clusters up to which comparing all of them in float64 costs less than lists
 FEW = {"cpu": 400, "cuda": 2048}
-"""Clusters up to which comparing all of them in float64 costs less than lists."""
 
+# Largest number of rows whose lists are updated together
 CHUNK_ROWS = {"cpu": 1 << 10, "cuda": 1 << 16}
-"""Largest number of rows whose lists are updated together."""
 
 
 @dataclass

@@ -22,30 +22,30 @@ from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.lists import Decision
 from shoal.clustering.ward.rounds import as_merges
 
+# Most clusters; for more, measuring all pairs takes longer than the bounds of `rounds.py`
 MOST_CLUSTERS = 8192
-"""Most clusters; for more, measuring all pairs takes longer than the bounds of `rounds.py`."""
 
+# Memory per distance, and half the memory per entry of a centroid while columns are reordered
 ENTRY_BYTES = 8
-"""Memory per distance, and half the memory per entry of a centroid while columns are reordered."""
 
+# Most blocks of leaves, B, of the kernel; other numbers of columns are left to `rounds.py`
 MOST_BLOCKS = 7
-"""Most blocks of leaves, B, of the kernel; other numbers of columns are left to `rounds.py`."""
 
+# Most chunks of a block: partial sums are held on seven levels
 MOST_CHUNKS = 128
-"""Most chunks of a block: partial sums are held on seven levels."""
 
+# Leaves whose sum is unrolled
 CHUNK = 16
-"""Leaves whose sum is unrolled."""
 
+# Clusters that a program compares with a union: two per thread, whose partial sums stay in
+# registers
 MEASURED = 256
-"""Clusters that a program compares with a union: two per thread, whose partial sums stay in
-registers."""
 
+# Entries of a row read per iteration
 SCAN_COLUMNS = 1024
-"""Entries of a row read per iteration."""
 
+# Rounds between two checks of how many clusters are left
 ROUNDS_AT_ONCE = 8
-"""Rounds between two checks of how many clusters are left."""
 
 
 def can_merge(device: torch.device, n_clusters: int, n_columns: int, memory: int) -> bool:

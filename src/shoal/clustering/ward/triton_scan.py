@@ -20,8 +20,8 @@ BLOCK_R = 128
 BLOCK_C = 128
 BLOCK_D = 64
 
+# Fewest programs, four per multiprocessor of a large GPU; the columns of few rows are split
 N_PROGRAMS = 528
-"""Fewest programs, four per multiprocessor of a large GPU; the columns of few rows are split."""
 
 
 def is_available(device: torch.device) -> bool:

@@ -21,8 +21,8 @@ from shoal.data.storage import Location
 from shoal.errors import DataError, UnknownName
 from shoal.words import first_few
 
+# How many missing files the text lists; JSON lists them all
 MAX_LINES = 20
-"""How many missing files the text lists; JSON lists them all."""
 
 
 @dataclass(frozen=True)

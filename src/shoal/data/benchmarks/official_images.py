@@ -245,6 +245,7 @@ def _read_matrix(file: Path, variable: str) -> "NDArray[np.void]":
         return np.atleast_1d(loadmat(file, squeeze_me=True)[variable])
 
 
+# Readers by the name used in benchmarks.yaml
 READERS = {
     "cifar": _read_cifar,
     "herbarium": _read_herbarium,
@@ -254,4 +255,3 @@ READERS = {
     "aircraft": _read_aircraft,
     "zip": _read_zip,
 }
-"""Readers by the name used in benchmarks.yaml."""

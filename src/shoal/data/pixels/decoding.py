@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 FORMATS: tuple[str, ...] = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
 HEIC_SUFFIXES = (".heic", ".heif")
+
+# The reason of a HEIC file that cannot be read without the optional package
 NO_HEIC = "HEIC needs the package 'pillow-heif', which is not installed; pip install pillow-heif"
-"""The reason of a HEIC file that cannot be read without the optional package."""
 
+# Largest number of decoded pixels (13,377 x 13,377), Pillow's limit for a decompression bomb.
+#
+# At 4 bytes each a decoder then takes about 0.7 GB, and twice that while it converts. JPEGs are
+# decoded at a smaller scale if that is enough, and count at that scale unless they are progressive
+# (those are decoded whole).
 MAX_PIXELS = 178_956_970
-"""Largest number of decoded pixels (13,377 x 13,377), Pillow's limit for a decompression bomb.
-
-At 4 bytes each a decoder then takes about 0.7 GB, and twice that while it converts. JPEGs are
-decoded at a smaller scale if that is enough, and count at that scale unless they are progressive
-(those are decoded whole).
-"""
 
 ORIENTATION_TAG = 0x0112
 

@@ -40,19 +40,19 @@ from shoal.errors import DataError, ShoalError
 from shoal.files import cache_folder, make_folder, scratch_array, write_text, writing
 from shoal.progress import Progress
 
+# Version of the decoding; a new one invalidates cached pixels
 VERSION = 1
-"""Version of the decoding; a new one invalidates cached pixels."""
 
 INDEX = "index.json"
 
+# Seconds between two saves of the index; saving that of a million images takes one
 SAVE_EVERY_S = 20.0
-"""Seconds between two saves of the index; saving that of a million images takes one."""
 
+# Consecutive images with a lost connection after which decoding stops
 MAX_LOST = 64
-"""Consecutive images with a lost connection after which decoding stops."""
 
+# Default limit of workers; a disk seldom feeds more
 MAX_WORKERS = 16
-"""Default limit of workers; a disk seldom feeds more."""
 
 
 @dataclass(frozen=True)

@@ -28,23 +28,23 @@ from shoal.data.storage import is_stored
 from shoal.errors import ShoalError
 from shoal.files import writing
 
+# Images per task: enough to make messages cheap, few enough to balance the load
 CHUNK = 16
-"""Images per task: enough to make messages cheap, few enough to balance the load."""
 
+# The same from parquet shards, whose rows are stored in groups of about 100
 CHUNK_OF_ROWS = 128
-"""The same from parquet shards, whose rows are stored in groups of about 100."""
 
+# Images per worker below which its start takes longer than the decoding
 MIN_SHARE = 8
-"""Images per worker below which its start takes longer than the decoding."""
 
+# Address space of a worker, which limits decompression bombs
 MAX_BYTES = 4 << 30
-"""Address space of a worker, which limits decompression bombs."""
 
+# Images that are downloaded while one is decoded
 N_AHEAD = 8
-"""Images that are downloaded while one is decoded."""
 
+# Positions of finished paths, and the reason for each one that cannot be decoded
 Batch = tuple[range, dict[int, str]]
-"""Positions of finished paths, and the reason for each one that cannot be decoded."""
 
 
 @dataclass(frozen=True)

@@ -41,12 +41,12 @@ from shoal.words import count, first_few
 
 CONFIDENCE_COLUMNS = ("confidence", "conf", "score")
 
+# The default of `min_confidence` for MegaDetector's files that name no typical threshold: the
+# default of its own command
 TYPICAL_CONFIDENCE = 0.2
-"""The default of `min_confidence` for MegaDetector's files that name no typical threshold: the
-default of its own command."""
 
+# A table whose values are all smaller has relative boxes: fractions of the width and height
 RELATIVE_BELOW = 2.0
-"""A table whose values are all smaller has relative boxes: fractions of the width and height."""
 
 YOLO_NAMES = ("data.yaml", "classes.txt")
 

@@ -45,6 +45,7 @@ from shoal.words import shown
 if TYPE_CHECKING:
     from pyarrow import ChunkedArray
 
+# Accepted names of embeddings, paths and labels in parquet and in npz files, in any case
 NAME_COLUMNS = (*PATH_COLUMNS, "uuid", "filenames")
 COLUMN_NAMES: tuple[Sequence[str], ...] = (
     ("emb", "embedding", "vector"),
@@ -52,10 +53,9 @@ COLUMN_NAMES: tuple[Sequence[str], ...] = (
     (*LABEL_COLUMNS, "labels"),
 )
 ARRAY_NAMES: tuple[Sequence[str], ...] = (("x",), ("paths",), ("y",))
-"""Accepted names of embeddings, paths and labels in parquet and in npz files, in any case."""
 
+# Names given to rows, or to images in memory, that have none; sorting keeps their order
 NUMBERED_NAME = re.compile(r"(row|image)-\d+")
-"""Names given to rows, or to images in memory, that have none; sorting keeps their order."""
 EMBEDDING_SUFFIXES = (".npy", ".npz", ".parquet")
 
 Array = NDArray[np.generic]

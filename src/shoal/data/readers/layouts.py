@@ -58,11 +58,11 @@ from shoal.data.storage import (
 from shoal.errors import DataError, UsageError
 from shoal.words import count, first_few, folded, listed, plural
 
+# First-level folders whose images are unlabeled, in upper or lower case
 UNLABELED_FOLDERS = ("unlabeled", "unlabelled", "_unlabeled", "unknown", "unsorted")
-"""First-level folders whose images are unlabeled, in upper or lower case."""
 
+# Values of `labels` that stand for the names of the folders at a level, by default the first
 FOLDERS = re.compile("folders(?::([1-9]))?")
-"""Values of `labels` that stand for the names of the folders at a level, by default the first."""
 
 
 @dataclass(frozen=True, kw_only=True)

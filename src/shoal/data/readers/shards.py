@@ -49,21 +49,21 @@ from shoal.words import one_line
 if TYPE_CHECKING:
     from pyarrow import DataType, Schema
 
+# Version of the cached indexes; a new one invalidates them
 VERSION = 11
-"""Version of the cached indexes; a new one invalidates them."""
 
 BRACES = re.compile(r"\{([^{}]*)\}")
 SPECIAL = re.compile(r"[{*]")
 MAX_SHARDS = 1_000_000
 
+# Accepted names of the image column, in order of preference; a column of plain bytes must have one
+# of them
 IMAGE_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "picture", "photo")
-"""Accepted names of the image column, in order of preference; a column of plain bytes must have one
-of them."""
 
+# Suffixes of members that may hold a label, in order of preference. A .txt member of several lines
+# is a caption, not a label, and so is a member of more than `MAX_LABEL_BYTES`.
 CAPTION = ".txt"
 LABEL_SUFFIXES = (".cls", ".json", CAPTION)
-"""Suffixes of members that may hold a label, in order of preference. A .txt member of several lines
-is a caption, not a label, and so is a member of more than `MAX_LABEL_BYTES`."""
 
 MAX_LABEL_BYTES = 1 << 20
 
@@ -80,8 +80,8 @@ class ShardImage(NamedTuple):
     """Its class; None for unlabeled."""
 
 
+# The images of a shard in order; those that cannot be used, and why
 Index = tuple[list[ShardImage], dict[str, str]]
-"""The images of a shard in order; those that cannot be used, and why."""
 
 
 def is_shards(location: Location, image_column: str | None = None) -> bool:

@@ -32,6 +32,7 @@ from shoal.words import count, first_few
 if TYPE_CHECKING:
     from pyarrow import ChunkedArray
 
+# Accepted names in any case, the first found counts; spaces count as underscores
 PATH_COLUMNS = (
     *("file_name", "path", "filepath", "filename", "image", "img_file_name"),
     *("file", "file_path", "image_path", "image_name", "photo"),
@@ -40,15 +41,14 @@ LABEL_COLUMNS = (
     *("label", "class", "category", "object_annotation_category", "species", "scientific_name"),
     *("scientificname", "taxon", "class_name", "category_name", "common_name", "breed", "variety"),
 )
-"""Accepted names in any case, the first found counts; spaces count as underscores."""
 
 LINE_END = re.compile(r"\r\n|\r|\n")
 BETWEEN_CELLS = re.compile(r"[\r\n,;\t]+")
 
 
+# Share of a table's rows that may name missing images; more are likely wrong paths. One row always
+# may.
 MAX_ABSENT_SHARE = 0.05
-"""Share of a table's rows that may name missing images; more are likely wrong paths. One row always
-may."""
 
 
 @dataclass(frozen=True)
@@ -261,15 +261,15 @@ def _listed(columns: Iterable[str]) -> str:
     return first_few([repr(name) for name in columns], 12)
 
 
+# The class of each image by its name, None for unlabeled
 ClassOf = dict[str, str | None]
-"""The class of each image by its name, None for unlabeled."""
 
+# Returns the image that a cell of a table at a location names, or None
 Finder = Callable[[object, str], str | None]
-"""Returns the image that a cell of a table at a location names, or None."""
 
 
+# The location and path of a row, the image that it names (None if there is none), its class
 Row = tuple[str, str | None, str | None]
-"""The location and path of a row, the image that it names (None if there is none), its class."""
 
 
 def label_images(rows: Sequence[Row], *, allow_missing: bool) -> tuple[ClassOf, list[str]]:

@@ -12,19 +12,19 @@ from shoal.methods.setting_changes import describe_unknown_setting, has_setting,
 from shoal.runs import RESULTS
 from shoal.settings import Plain
 
+# The name of the row without training
 FROZEN = RESULTS[0]
-"""The name of the row without training."""
 
 DEFAULT_METHODS = ("cms", "simgcd", "gcd")
 
+# Fields of `DiscoverySettings` that cannot be set in a comparison
 EXCLUDED = {"recipe", "method", "method_settings", "train", "max_minutes"}
-"""Fields of `DiscoverySettings` that cannot be set in a comparison."""
 
+# Fields of `DiscoverySettings` that are set for all methods together
 COMMON_FIELDS = {field.name for field in fields(DiscoverySettings)} - EXCLUDED
-"""Fields of `DiscoverySettings` that are set for all methods together."""
 
+# Settings that must be the same for all methods, which share images, frozen embeddings and K
 SHARED_SETTINGS = ("encoder", "input_size")
-"""Settings that must be the same for all methods, which share images, frozen embeddings and K."""
 
 
 @dataclass(frozen=True, kw_only=True)

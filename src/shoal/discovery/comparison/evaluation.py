@@ -34,23 +34,23 @@ from shoal.runs import COMPARED, Assignment, Run, csv_text, damaged
 from shoal.settings import Plain
 from shoal.words import count, first_few, plural, span
 
+# With fewer held-out labels, differences between methods would not be significant
 MIN_HELD_OUT = 10
-"""With fewer held-out labels, differences between methods would not be significant."""
 
 
 N_RESAMPLES = 2_000
 
+# Resamples in memory at a time
 BATCH_RESAMPLES = 100
-"""Resamples in memory at a time."""
 
+# Confidence level of the intervals
 LEVEL = 0.95
-"""Confidence level of the intervals."""
 
+# Quantile of the normal distribution for that level
 Z = 1.96
-"""Quantile of the normal distribution for that level."""
 
+# Family-wise error rate: the probability that any pair of equal methods is not called a tie
 MAX_FALSE = 0.05
-"""Family-wise error rate: the probability that any pair of equal methods is not called a tie."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,8 @@ from shoal.errors import DataError
 from shoal.files import make_folder, write_text
 from shoal.runs import Assignment, csv_text, has_boxes
 
+# The statuses of images whose category was decided by a person
 DECIDED = ("confirmed", "moved")
-"""The statuses of images whose category was decided by a person."""
 
 
 def by_image(rows: Iterable[Assignment]) -> Iterator[tuple[str, list[Assignment]]]:

@@ -20,6 +20,7 @@ from shoal.review.decisions import Decisions
 from shoal.review.reviewed_run import ReviewedRun, current_names
 from shoal.runs import NO_CATEGORY, Assignment, Category
 
+# Characters that are escaped in file names
 ESCAPED = re.compile(
     r'[/<>:"\\|?*\x00-\x1f]'  # Linux, macOS or Windows does not allow it
     r"|^\."  # hidden
@@ -27,10 +28,9 @@ ESCAPED = re.compile(
     r"|^(?=(?:con|prn|aux|nul|(?:com|lpt)[1-9¹²³]) *(?:\.|\Z))[a-z]",  # reserved on Windows
     re.IGNORECASE,
 )
-"""Characters that are escaped in file names."""
 
+# Length limit of a file name on common file systems
 MAX_BYTES = 255
-"""Length limit of a file name on common file systems."""
 
 
 def folder_names(categories: Iterable[str], *, taken: Iterable[str] = ()) -> dict[str, str]:

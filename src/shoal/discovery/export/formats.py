@@ -30,19 +30,19 @@ from shoal.report.tree_list import categories_in_tree, category_tree
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Assignment, Category, Run, csv_text, to_csv, write_csv
 
+# A tag in a note
 TAG = re.compile(r"(?<!\S)#\S+")
-"""A tag in a note."""
 
+# The start of what a spreadsheet reads as a formula
 FORMULA = re.compile(r"\s*[-=+@]|[\t\r]")
-"""The start of what a spreadsheet reads as a formula."""
 
 
+# The folder in which an export is written; when complete, its content is moved out of it
 DRAFT = ".export.tmp"
-"""The folder in which an export is written; when complete, its content is moved out of it."""
 
 
+# Formats that link or open the images, which therefore must exist
 LINKING = ("imagefolder", "hf", "fiftyone", "coco", "yolo")
-"""Formats that link or open the images, which therefore must exist."""
 
 
 def to_tables(job: ExportJob) -> None:

@@ -9,14 +9,14 @@ from shoal.discovery.export.export_job import ExportJob, folder_names, shortened
 from shoal.files import write_text
 from shoal.runs import Assignment, csv_text
 
+# The folder of images without a category; `shoal discover` reads it as unlabeled images
 UNSORTED = "unlabeled"
-"""The folder of images without a category; `shoal discover` reads it as unlabeled images."""
 
+# Every such image of a category is for validation in the layout of YOLO
 VAL_EVERY = 5
-"""Every such image of a category is for validation in the layout of YOLO."""
 
+# The columns with what people decided about an image
 REVIEW_COLUMNS = ("status", "classified_by", "classified_at")
-"""The columns with what people decided about an image."""
 
 
 def to_imagefolder(job: ExportJob) -> None:

@@ -26,13 +26,14 @@ from shoal.review.decisions import COUNTED_BY
 from shoal.review.whitening import whitened
 from shoal.runs import NO_CATEGORY
 
+# Weight of a labeled image for its category, if an undecided one has 1
 LABELED_WEIGHT = 5.0
-"""Weight of a labeled image for its category, if an undecided one has 1."""
 
 N_NEIGHBORS = 20
+
+# Weight of the neighbors' categories, compared with a cosine. The constants were chosen on
+# Flowers-102 and Caltech-101.
 VOTE_WEIGHT = 0.3
-"""Weight of the neighbors' categories, compared with a cosine. The constants were chosen on
-Flowers-102 and Caltech-101."""
 
 
 def _ids_before(collection: Collection, previous: PreviousCategories) -> Ints:

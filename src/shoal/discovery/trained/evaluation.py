@@ -43,14 +43,14 @@ from shoal.settings import Plain
 from shoal.training.validation import is_collapsed
 from shoal.words import count, first_few
 
+# Fewest known categories for some to be hidden, so that enough are left to learn from
 MIN_CATEGORIES = 5
-"""Fewest known categories for some to be hidden, so that enough are left to learn from."""
 
+# Significance level of McNemar's exact one-sided test that one result beats another
 SIGNIFICANCE = 0.05
-"""Significance level of McNemar's exact one-sided test that one result beats another."""
 
+# Shares of the epochs after which training is evaluated before its end
 EVALUATE_AFTER = (0.25, 0.5, 0.75)
-"""Shares of the epochs after which training is evaluated before its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
