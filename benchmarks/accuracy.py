@@ -44,14 +44,13 @@ from shoal.clustering.inference import infer
 from shoal.clustering.matching import gcd_accuracy
 from shoal.data.readers import read_collection
 from shoal.device import choose_device
-from shoal.discovery.discovery_job import DiscoveryJob
+from shoal.discovery.api import DiscoveryJob
 from shoal.discovery.discovery_settings import CPU_RECIPE, GPU_RECIPE, choose_settings
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.run_job import run_job
 from shoal.discovery.trained import evaluation as early_stopping
 from shoal.discovery.trained.evaluation import Choice, Evaluation
-from shoal.methods.registry import DEFAULT_METHOD
-from shoal.methods.setting_changes import read_changes
+from shoal.methods.registry import DEFAULT_METHOD, read_changes
 from shoal.runs import Run
 
 

@@ -24,7 +24,7 @@ from torch import nn
 
 from fuzz_inputs import Files
 from shoal.data.readers import read_collection
-from shoal.discovery.discovery_job import DiscoveryJob
+from shoal.discovery.api import DiscoveryJob
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.run_job import run_job

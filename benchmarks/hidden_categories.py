@@ -38,11 +38,11 @@ from shoal.data.readers import read_collection
 from shoal.data.readers.embeddings import Embeddings, read_embeddings
 from shoal.data.readers.tables import encode
 from shoal.device import choose_device
+from shoal.discovery.api import DiscoveryJob
 from shoal.discovery.assign import Assigner
-from shoal.discovery.cluster_embeddings import ClusterSettings, cluster_embeddings
-from shoal.discovery.discovery_job import DiscoveryJob
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.reporter import SILENT
+from shoal.discovery.results import ClusterSettings, cluster_embeddings
 from shoal.discovery.run_job import run_job
 from shoal.runs import MIXED_FROM, Assignment, Run
 

@@ -25,8 +25,7 @@ from records import write_table
 from shoal.arrays import UNLABELED
 from shoal.clustering.matching import gcd_accuracy
 from shoal.device import choose_device
-from shoal.methods.registry import get_method, load_recipe
-from shoal.methods.setting_changes import change_settings
+from shoal.methods.registry import change_settings, get_method, load_recipe
 from shoal.reproduce.loaded_dataset import LoadedDataset
 from shoal.training.task import Task
 

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from shoal.data.readers.embeddings import Embeddings
-from shoal.discovery.cluster_embeddings import cluster_embeddings
+from shoal.discovery.results import cluster_embeddings
 from shoal.report.figures import write_figures
 
 TARGET = Path(__file__).parent / "images"

@@ -9,7 +9,7 @@ import csv
 import shutil
 from pathlib import Path
 
-from shoal.discovery.demo import PHOTOS, demo_table
+from shoal.discovery.api import PHOTOS, demo_table
 
 N_NEW = 12
 

@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 IMPORTED = (
     "encodings.utf_8_sig",
     "shoal.review.replay",
-    "shoal.server.serving",
-    "shoal.server.pictures",
+    "shoal.server.app",
+    "shoal.server.page_data",
     "PIL.JpegImagePlugin",
     "uvicorn.loops.auto",
     "uvicorn.protocols.http.auto",

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from shoal.boxes import Box, box_name
-from shoal.discovery.demo import PHOTOS, demo_table
+from shoal.discovery.api import PHOTOS, demo_table
 
 CANVAS = (720, 480)
 STEP = (240, 240)

@@ -7,7 +7,7 @@ import torch
 
 from shoal.data.collection import Collection
 from shoal.data.readers import read_collection
-from shoal.discovery.discovery_job import DiscoveryJob
+from shoal.discovery.api import DiscoveryJob
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.run_job import run_job
 from shoal.runs import Run

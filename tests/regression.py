@@ -45,8 +45,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 import shoal
-from shoal.methods.registry import METHODS
-from shoal.methods.setting_changes import has_setting
+from shoal.methods.registry import METHODS, has_setting
 
 TIMES = {"started", "finished", "at", "classified_at"}
 PLACES = {"command", "device", "python", "platform", "packages", "by", "classified_by"}

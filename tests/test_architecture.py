@@ -21,7 +21,6 @@ BASE = {
     "distributed",
     "progress",
     "settings",
-    "words",
 }
 PEERS = {"runs", "data", "encoders", "clustering"}
 BELOW_REPORT = {
@@ -30,24 +29,21 @@ BELOW_REPORT = {
     "arrays",
     "progress",
     "settings",
-    "words",
     "runs",
     "clustering.matching",
-    "clustering.category_tree",
+    "clustering.tree",
 }
 MAY_IMPORT = {
     "errors": set(),
     "allocator": set(),
     "boxes": set(),
     "array_cache": {"errors", "files", "arrays"},
-    "arrays": {"errors", "words"},
+    "arrays": {"errors"},
     "device": {"errors"},
-    "distributed": {"errors", "heartbeat"},
+    "distributed": {"errors"},
     "files": {"errors"},
     "settings": {"errors"},
     "progress": set(),
-    "heartbeat": set(),
-    "words": set(),
     "runs": BASE,
     "data": BASE,
     "encoders": BASE,
@@ -55,7 +51,7 @@ MAY_IMPORT = {
     "training": BASE | PEERS,
     "methods": BASE | PEERS | {"training"},
     "reproduce": BASE | PEERS | {"training", "methods"},
-    "review": {"errors", "arrays", "files", "words", "runs"},
+    "review": {"errors", "arrays", "files", "runs"},
     "report": BELOW_REPORT | {"review"},
     "discovery": BASE | PEERS | {"training", "methods", "review", "report"},
     "server": {

@@ -4,7 +4,7 @@ import pytest
 from torch.distributed import HashStore
 
 from several_processes import end_first, start_processes
-from shoal.heartbeat import ENDED, LEFT, N_MISSED, Heartbeat
+from shoal.distributed import ENDED, LEFT, N_MISSED, Heartbeat
 
 LOSING = """
 import os, signal, torch

@@ -96,7 +96,7 @@ def test_a_batch_is_embedded_a_few_images_at_a_time() -> None:
     """
     before = """
 from torch import nn
-from shoal.encoders.embed import embed
+from shoal.encoders.vision import embed
 from shoal.encoders.vision import Encoder, InputFormat, Parts
 parts = Parts(
     stem=nn.AvgPool2d(224),

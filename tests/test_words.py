@@ -1,4 +1,4 @@
-from shoal.words import shown
+from shoal.errors import shown
 
 
 def test_a_name_keeps_every_letter_that_can_be_seen_and_shows_the_rest() -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # what a type checker sees; at run time names are imported on
     from shoal.clustering.ward import ward_linkage
     from shoal.discovery.api import discover, load, refine
     from shoal.discovery.comparison.compare import compare
-    from shoal.discovery.comparison.comparison_result import Comparison, Row
+    from shoal.discovery.comparison.evaluation import Comparison, Row
     from shoal.discovery.discovered_run import DiscoveredRun
     from shoal.discovery.reporter import Reporter
     from shoal.errors import ShoalError
@@ -24,11 +24,11 @@ __version__ = "0.1.0"
 _MODULES = {
     "UNLABELED": "shoal.arrays",
     "Accuracy": "shoal.clustering.matching",
-    "Comparison": "shoal.discovery.comparison.comparison_result",
+    "Comparison": "shoal.discovery.comparison.evaluation",
     "DiscoveredRun": "shoal.discovery.discovered_run",
     "MeanShiftClustering": "shoal.clustering.estimators",
     "Reporter": "shoal.discovery.reporter",
-    "Row": "shoal.discovery.comparison.comparison_result",
+    "Row": "shoal.discovery.comparison.evaluation",
     "ShoalError": "shoal.errors",
     "Tree": "shoal.clustering.tree",
     "WardClustering": "shoal.clustering.estimators",

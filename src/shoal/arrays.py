@@ -15,8 +15,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.errors import DataError, UsageError
-from shoal.words import count, first_few, plural
+from shoal.errors import DataError, UsageError, count, first_few, plural
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Errors that a user can cause, and their exit codes.
+"""Errors that a user can cause, with their exit codes, and the words of messages.
 
     ShoalError                 1  failure
     ├── UsageError             2  an argument, flag or setting that cannot be used
@@ -11,11 +11,13 @@
 
 Every message says where the error is, what was found, what was expected and what to do. Messages
 name options as on the command line; outside of it, `name_arguments` replaces them by Python's
-arguments. Our own mistakes are `assert`s.
+arguments. Control characters in names become visible. Our own mistakes are `assert`s.
 """
 
+import math
 import re
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 
@@ -31,6 +33,33 @@ ARGUMENTS = {
 }
 
 _on_command_line = False
+
+PLURALS = {
+    "box": "boxes",
+    "category": "categories",
+    "class": "classes",
+    "is": "are",
+    "has": "have",
+    "needs": "need",
+}
+
+# With fewer labeled images per known category, or fewer known categories, an estimate of K is
+# uncertain
+FEW_LABELS = 5
+FEW_KNOWN = 8
+
+# The note on a run whose labels chose average linkage
+AVERAGE_LINKAGE = (
+    "average linkage is used, because its accuracy on the labeled images is higher than that of "
+    "Ward's linkage"
+)
+
+# Characters that change the writing direction, so that gnp.exe is displayed as exe.png
+DIRECTION_CODES = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+
+# Unicode categories of invisible characters: control, surrogate, private, unassigned, line and
+# paragraph
+INVISIBLE = ("Cc", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
 @contextmanager
@@ -122,3 +151,121 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name, names, n=2, cutoff=0.5)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ";"
     return f"{hint} known: {', '.join(names)}"
+
+
+def count(n: int, noun: str) -> str:
+    """Return a number with its noun: '1 image', '1,234 images'."""
+    return f"{n:,} {plural(n, noun)}"
+
+
+def plural(n: int, word: str) -> str:
+    """Return the plural of a word, or of the last one of several, unless `n` is 1."""
+    if n == 1:
+        return word
+    before, space, last = word.rpartition(" ")
+    return f"{before}{space}{PLURALS.get(last, f'{last}s')}"
+
+
+def folded(name: str) -> str:
+    """Return a name without what people do not tell apart: case, spaces, hyphens, underscores."""
+    return re.sub(r"[\s_-]+", " ", unicodedata.normalize("NFKC", name).lower()).strip()
+
+
+def first_few(names: Sequence[str], most: int = 3, separator: str = ", ") -> str:
+    """Return the first names, with an ellipsis if there are more: 'a, b, c, …'."""
+    named = list(names[:most])
+    if len(names) > most:
+        named.append("…")
+    return separator.join(named)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for a sentence: 'cms', 'cms and gcd', 'cms, gcd and pim'."""
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def percent(share: float) -> str:
+    """Return a share in percent, '81.2 %'; a dash for NaN."""
+    if not math.isfinite(share):
+        return "–"
+    return f"{100 * share:.1f} %"
+
+
+def number(value: float, digits: int = 2) -> str:
+    """Return a number with fixed decimals; a dash for NaN."""
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:.{digits}f}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time span in its two largest units: '2 h 05 min', '3 min 20 s', '4.2 s'."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def span(values: Sequence[int]) -> str:
+    """Return the range of values: '9–12', or '9' if they are all the same."""
+    low = min(values)
+    high = max(values)
+    if low == high:
+        return f"{low}"
+    return f"{low}–{high}"
+
+
+def interval_in_words(interval: Sequence[int], given_range: Sequence[int] | None = None) -> str:
+    """Return the 80 % interval of an estimate, with the range that a user gave for it."""
+    text = f"80 % interval {span(interval)}"
+    if given_range:
+        text += f", within the given range {span(given_range)}"
+    return text
+
+
+def is_wide(interval: Sequence[int]) -> bool:
+    """Return whether the upper end of an interval is more than twice the lower one."""
+    return max(interval) > 2 * min(interval)
+
+
+def doubt_labels(n_labeled: int, n_known: int) -> str | None:
+    """Return a note if K is estimated from few labels or few known categories, else None."""
+    if n_labeled >= FEW_LABELS * n_known and (n_known == 0 or n_known >= FEW_KNOWN):
+        return None
+    few = f"{count(n_labeled, 'labeled image')} of {count(n_known, 'known category')}"
+    return f"the number of categories is estimated from {few}; give --n-clusters or label more"
+
+
+def shown(text: str, longest: int | None = None) -> str:
+    """Return text with every invisible character replaced by a visible one.
+
+    A line break becomes ␊, an escape ␛, a change of the writing direction its code, any other
+    control character �. The middle of a text that is longer than `longest` becomes an ellipsis, so
+    that a file keeps its suffix.
+    """
+    if not text.isprintable():
+        text = "".join(_visible(letter) for letter in text)
+    if longest is None or len(text) <= longest:
+        return text
+    tail = longest // 3
+    return f"{text[: longest - tail - 1]}…{text[-tail:]}"
+
+
+def _visible(letter: str) -> str:
+    code = ord(letter)
+    if code < 0x20:
+        return chr(0x2400 + code)  # the control pictures block draws each of these
+    if code in DIRECTION_CODES:
+        return f"‹U+{code:04X}›"
+    if unicodedata.category(letter) in INVISIBLE:
+        return "\N{REPLACEMENT CHARACTER}"
+    return letter
+
+
+def one_line(error: BaseException, longest: int | None = None) -> str:
+    """Return the message of an error on one line, or the name of its class if it has none."""
+    return " ".join(str(error).split())[:longest] or type(error).__name__

@@ -143,7 +143,7 @@ def test_missing_folders_and_folders_without_images_are_refused(tmp_path: Path) 
 def test_an_interrupted_run_requires_resume_and_the_same_settings(
     given, tmp_path: Path, monkeypatch
 ) -> None:
-    from shoal.discovery import discovery_job as images
+    from shoal.discovery import api as images
 
     def interrupt(*_arguments: object) -> None:
         raise KeyboardInterrupt

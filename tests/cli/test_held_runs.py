@@ -44,9 +44,7 @@ def test_a_folder_in_use_is_refused_and_a_killed_process_releases_it(
 
 
 def test_no_command_writes_to_a_run_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "shoal.server.serving.serve", lambda *given: pytest.fail("a review is begun")
-    )
+    monkeypatch.setattr("shoal.server.app.serve", lambda *given: pytest.fail("a review is begun"))
     run = write_small(tmp_path / "run")
     truth = tmp_path / "truth.csv"
     truth.write_text(

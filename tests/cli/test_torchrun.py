@@ -165,7 +165,7 @@ def test_a_killed_comparison_resumes_in_one_process(make_photos, tmp_path: Path)
 
 DYING = """
 import os, signal
-from shoal.training.checkpoint import Checkpointer
+from shoal.training.loop import Checkpointer
 write = Checkpointer.write
 
 def die(self, *rest, **how):
@@ -216,7 +216,7 @@ def test_a_killed_run_resumes_with_another_number_of_processes(
 
 DEAD = """
 import os, signal
-from shoal.heartbeat import Heartbeat
+from shoal.distributed import Heartbeat
 enter = Heartbeat.__enter__
 
 def die(self):

@@ -9,9 +9,8 @@ from scipy.spatial.distance import pdist, squareform
 from shoal.clustering import average
 from shoal.clustering.average import average_linkage, choose_linkage, join_small, sample_labeled
 from shoal.clustering.inference import InferenceSettings, infer
-from shoal.clustering.iterates import unit_tree
 from shoal.clustering.matching import gcd_accuracy
-from shoal.clustering.mean_shift import ShiftSettings
+from shoal.clustering.mean_shift import ShiftSettings, unit_tree
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 

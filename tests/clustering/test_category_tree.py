@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shoal.clustering.category_tree import CategoryTree
+from shoal.clustering.tree import CategoryTree
 
 NAMES = [f"it's {i}" for i in range(9)]
 

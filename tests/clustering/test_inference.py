@@ -6,7 +6,7 @@ import torch
 from scipy.cluster.hierarchy import fcluster, linkage
 from sklearn.metrics import adjusted_rand_score
 
-from shoal.clustering import iterates as iterates_module
+from shoal.clustering import mean_shift as mean_shift_module
 from shoal.clustering import neighbors as neighbors_module
 from shoal.clustering import sums
 from shoal.clustering.inference import (
@@ -100,7 +100,7 @@ def assert_same(found, expected):
 def test_batch_size_and_threads_change_nothing(monkeypatch):
     rows, labels, _ = draw(1)
     expected = infer(rows, labels)
-    for module in (iterates_module, sums):
+    for module in (mean_shift_module, sums):
         monkeypatch.setattr(module, "BLOCK_ROWS", 7)
     monkeypatch.setitem(neighbors_module.BLOCK_BYTES, "cpu", 4 * 90 * 64)
     threads = torch.get_num_threads()

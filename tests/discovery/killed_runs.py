@@ -18,13 +18,13 @@ from filelock import BaseFileLock
 
 from photo_runs import discover_images
 from shoal.data.readers import read_collection
-from shoal.discovery import discovery_job as discovery
+from shoal.discovery import api as discovery
 from shoal.discovery import results, run_job
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.trained.evaluation import Choice
 from shoal.runs import LOCK, Run
-from shoal.training import checkpoint
+from shoal.training import loop
 
 
 def die(*_args, **_options):
@@ -45,7 +45,7 @@ def die_in(bar, at):
 
 def die_before_metrics():
     """Die between two epochs: the new checkpoint is written, metrics.jsonl is not."""
-    checkpoint.write_text = die
+    loop.write_text = die
     return Reporter()
 
 

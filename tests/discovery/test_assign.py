@@ -16,9 +16,9 @@ from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
 from shoal.discovery import assign as module
 from shoal.discovery.assign import Assigner
-from shoal.discovery.cluster_embeddings import ClusterSettings, cluster_embeddings
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.reporter import Reporter
+from shoal.discovery.results import ClusterSettings, cluster_embeddings
 from shoal.encoders.vision import HeadSettings
 from shoal.errors import DataError, UsageError
 from shoal.runs import Run

@@ -15,8 +15,8 @@ from shoal.clustering.inference import infer
 from shoal.clustering.sums import unit_points
 from shoal.data.readers import read_embeddings
 from shoal.data.readers.embeddings import Embeddings
-from shoal.discovery.cluster_embeddings import ClusterSettings, cluster_embeddings
 from shoal.discovery.reporter import Reporter
+from shoal.discovery.results import ClusterSettings, cluster_embeddings
 from shoal.methods import method
 from shoal.methods.method import as_discovery, to_numpy
 from shoal.runs import Run

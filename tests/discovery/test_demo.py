@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shoal.discovery import demo as module
-from shoal.discovery.demo import PHOTOS, demo_table, run_demo
+from shoal.discovery import api as module
+from shoal.discovery.api import PHOTOS, demo_table, run_demo
 from shoal.errors import UsageError
 from shoal.runs import Run
 

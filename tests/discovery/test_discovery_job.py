@@ -16,17 +16,16 @@ from shoal.data.pixels.loading import load_pixels
 from shoal.data.pixels.workers import worker_pool
 from shoal.data.readers import read_collection
 from shoal.discovery.assign import Assigner
+from shoal.discovery.discovered_run import score_run
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.scoring import score_run
 from shoal.discovery.trained.evaluation import Choice, Evaluation
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import embed
+from shoal.encoders.vision import embed
 from shoal.errors import DataError, UsageError
 from shoal.methods.gcd import GcdSettings
 from shoal.methods.method import MethodSettings
-from shoal.methods.registry import get_method
-from shoal.methods.setting_changes import follow_protocol
+from shoal.methods.registry import follow_protocol, get_method
 from shoal.report.summary import summarize_run
 from shoal.runs import Run
 from shoal.training.task import Task

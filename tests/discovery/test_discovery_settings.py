@@ -7,8 +7,7 @@ import pytest
 from shoal.clustering.inference import InferenceSettings
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.errors import UsageError
-from shoal.methods.registry import METHODS, load_recipe
-from shoal.methods.setting_changes import read_changes
+from shoal.methods.registry import METHODS, load_recipe, read_changes
 from shoal.settings import dump_settings, to_dict
 
 

@@ -8,7 +8,7 @@ from PIL import Image
 
 from shoal import files
 from shoal.data.readers import read_collection, read_embeddings
-from shoal.discovery.embed_collection import check_target, embed_collection, write_embeddings
+from shoal.discovery.run_job import check_target, embed_collection, write_embeddings
 from shoal.errors import DataError, UsageError
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -73,7 +73,7 @@ def test_a_run_interrupted_between_epochs_resumes_to_the_same_bytes(
     """The new checkpoint is already written, metrics.jsonl is not."""
     settings = choose_settings(config=same_photos.config, n_clusters=5)
     with monkeypatch.context() as patched:
-        patched.setattr("shoal.training.checkpoint.write_text", stop)
+        patched.setattr("shoal.training.loop.write_text", stop)
         with pytest.raises(KeyboardInterrupt):
             run_on(same_photos, tmp_path / "cut", settings)
     assert (tmp_path / "cut" / "checkpoint.safetensors").is_file()

@@ -14,7 +14,7 @@ from shoal.clustering.inference import infer
 from shoal.clustering.mixed_categories import Mixtures
 from shoal.clustering.sums import unit_points
 from shoal.data.readers.embeddings import Embeddings
-from shoal.discovery.named_categories import (
+from shoal.discovery.results import (
     Result,
     assignment_rows,
     category_rows,

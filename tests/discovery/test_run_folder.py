@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from photo_runs import run_on, stop
-from shoal.discovery import discovery_job as module
+from shoal.discovery import api as module
 from shoal.discovery import run_job as reading
 from shoal.errors import DataError, ShoalError, UsageError
 

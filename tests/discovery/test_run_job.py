@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from photo_runs import run_on, stop
-from shoal.discovery import discovery_job as module
+from shoal.discovery import api as module
 from shoal.discovery import job as job_module
 from shoal.discovery import run_job
 from shoal.discovery.reporter import Reporter

@@ -12,7 +12,7 @@ from PIL import Image
 from photo_runs import discover_images, stop
 from shoal.data.readers import read_collection
 from shoal.data.storage import file_system
-from shoal.discovery import discovery_job as discovering
+from shoal.discovery import api as discovering
 from shoal.discovery.assign import Assigner
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.export.formats import export_run
@@ -21,7 +21,7 @@ from shoal.errors import UsageError
 from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.runs import Run
-from shoal.server.pictures import Originals
+from shoal.server.page_data import Originals
 from stores import object_store, upload, use_store, web_server, write_parquets, write_tars
 
 pytest.importorskip("s3fs", reason="no s3fs; pip install s3fs")

@@ -7,13 +7,17 @@ from torch import nn
 from torch.nn import functional as F
 
 from several_processes import finish_processes, start_processes
-from shoal.encoders import embed as module
-from shoal.encoders.embed import (
+from shoal.encoders import vision as module
+from shoal.encoders.vision import (
+    Encoder,
+    Head,
+    HeadSettings,
+    InputFormat,
+    Parts,
     center_images,
     embed,
     embed_blocks,
 )
-from shoal.encoders.vision import Encoder, Head, HeadSettings, InputFormat, Parts
 from shoal.training.tokens import ImageInputs
 from small_models import Mean
 
@@ -97,7 +101,7 @@ sys.path.insert(0, {tests!r})
 from test_embed import tiny_encoder
 from shoal.distributed import processes, is_main
 from shoal.encoders import embed as module
-from shoal.encoders.embed import embed
+from shoal.encoders.vision import embed
 torch.set_num_threads(1)
 # 12 and 11 rows by 4: three rounds, the last one with rows of one process fewer.
 module.BATCH_IMAGES = 4

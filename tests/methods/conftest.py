@@ -7,10 +7,9 @@ from torch import nn
 
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.matching import gcd_accuracy
-from shoal.encoders.embed import embed
 from shoal.encoders.hub import import_transformers
 from shoal.encoders.splitting import split_model
-from shoal.encoders.vision import Encoder, InputFormat
+from shoal.encoders.vision import Encoder, InputFormat, embed
 from shoal.methods import method
 from shoal.training.model import Batch
 from shoal.training.task import Task

@@ -11,7 +11,7 @@ from method_runs import run_method
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.clustering.tree import Tree
-from shoal.encoders.embed import embed
+from shoal.encoders.vision import embed
 from shoal.errors import TooFewDistinct
 from shoal.methods import agglomerative as module
 from shoal.methods.method import MethodSettings, Representation

@@ -12,8 +12,7 @@ from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
-from shoal.encoders.embed import embed
-from shoal.encoders.vision import HeadSettings
+from shoal.encoders.vision import HeadSettings, embed
 from shoal.errors import UsageError
 from shoal.methods.gcd import METHOD, Gcd, GcdSettings
 from shoal.methods.method import Representation

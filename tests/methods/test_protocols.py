@@ -1,7 +1,6 @@
 import pytest
 
-from shoal.methods.registry import METHODS, load_recipe
-from shoal.methods.setting_changes import PROTOCOLS, follow_protocol
+from shoal.methods.registry import METHODS, PROTOCOLS, follow_protocol, load_recipe
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

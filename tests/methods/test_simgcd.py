@@ -7,7 +7,7 @@ import torch
 from shoal.encoders.vision import HeadSettings
 from shoal.methods.simgcd import SimGcd, SimGcdSettings
 from shoal.training.model import TaskShape
-from shoal.training.sgd import Sgd
+from shoal.training.trainer import Sgd
 from slow_steps import contrast, simgcd_loss, supervise
 
 LABELS = [0, -1, 1, 0, -1, 1]

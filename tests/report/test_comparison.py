@@ -13,9 +13,9 @@ import pytest
 
 from chromium import Browser
 from digit_runs import HOSTILE
+from shoal.errors import shown
 from shoal.report.rendering import render_comparison
 from shoal.runs import Run
-from shoal.words import shown
 
 
 def row(method: str, title: str, rank: str, share: float) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from PIL import Image
 from shoal.report.figures import (
     FIGURES,
     dendrogram,
+    inline_svg,
     map_pca,
     n_clusters_curve,
     write_figures,
 )
-from shoal.report.style import inline_svg
 from shoal.runs import Run
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from shoal.errors import NotInRun
-from shoal.report.tree_list import tree_list
+from shoal.report.rendering import tree_list
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from shoal.data.benchmarks.benchmark import build
-from shoal.data.benchmarks.official_images import OfficialImages
-from shoal.data.benchmarks.published_facts import ClassSplit
+from shoal.data.benchmarks.official_images import ClassSplit, OfficialImages
 from shoal.methods import method, trunk_outputs
 from shoal.reproduce import loaded_dataset, runner
 from shoal.reproduce.plan import ReproduceOptions

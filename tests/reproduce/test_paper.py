@@ -1,11 +1,10 @@
 import pytest
 
 from shoal.data.benchmarks import BENCHMARKS
-from shoal.reproduce import paper
-from shoal.reproduce.experiments import EXPERIMENTS
-from shoal.reproduce.paper import MISPRINTS, paper_numbers
+from shoal.reproduce import experiments
+from shoal.reproduce.experiments import EXPERIMENTS, MISPRINTS, paper_numbers
 
-PAPER = {name: paper_numbers(name, EXPERIMENTS[name].datasets) for name in paper.PAPER}
+PAPER = {name: paper_numbers(name, EXPERIMENTS[name].datasets) for name in experiments.PAPER}
 
 OWN = ("Agglomerative + IMS, K given", "Agglomerative + IMS, K estimated", "(0) frozen, IMS")
 """Our rows that the paper does not have."""

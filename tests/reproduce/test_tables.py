@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.reproduce.experiments import get_experiment
-from shoal.reproduce.paper import MISPRINTS
+from shoal.reproduce.experiments import MISPRINTS, get_experiment
 from shoal.reproduce.plan import ReproduceOptions, make_plan
 from shoal.reproduce.tables import build_table
 

@@ -8,9 +8,9 @@ import pytest
 
 from shoal.review import verbs
 from shoal.review.actions import Action, Group
-from shoal.review.decisions import Decisions
 from shoal.review.replay import replay_review
 from shoal.review.review import Review
+from shoal.review.reviewed_run import Decisions
 from shoal.runs import Run
 from small_runs import NAMES, write_small
 

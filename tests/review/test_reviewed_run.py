@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from shoal import load
 from shoal.cli.main import app
 from shoal.discovery.assign import Assigner
+from shoal.discovery.discovered_run import score_run
 from shoal.discovery.export.formats import export_run
-from shoal.discovery.scoring import score_run
 from shoal.report.page import render_report
 from shoal.review import verbs
 from shoal.review.review import OtherResult, Review

@@ -14,7 +14,7 @@ from review_page import change, rows, seen, text
 from served import served
 from shoal.boxes import Box, box_name
 from shoal.runs import Run
-from shoal.server.pictures import Originals
+from shoal.server.page_data import Originals
 from small_runs import write_small
 
 MODIFIED = datetime(2026, 5, 3, 12, 0, 0)

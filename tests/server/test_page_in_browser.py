@@ -6,9 +6,8 @@ import pytest
 
 from chromium import CTRL, SHIFT, Page
 from review_page import ask, change, go_to, rows, state, text, wait_for
-from shoal.review.decisions import Decisions
 from shoal.review.review import Review
-from shoal.review.reviewed_run import ReviewedRun
+from shoal.review.reviewed_run import Decisions, ReviewedRun
 from shoal.runs import Run
 
 pytestmark = pytest.mark.browser

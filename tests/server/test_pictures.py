@@ -10,7 +10,7 @@ from PIL import Image
 
 from served import served
 from shoal.runs import Run
-from shoal.server.pictures import Originals
+from shoal.server.page_data import Originals
 from small_runs import write_small
 
 

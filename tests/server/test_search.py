@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.clustering.category_tree import CategoryTree
-from shoal.discovery.cluster_embeddings import ClusterSettings, cluster_embeddings
-from shoal.report.tree_list import category_tree
+from shoal.clustering.tree import CategoryTree
+from shoal.discovery.results import ClusterSettings, cluster_embeddings
+from shoal.report.rendering import category_tree
 from shoal.review import verbs
 from shoal.review.actions import Action, Group
 from shoal.review.review import Review

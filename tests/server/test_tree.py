@@ -11,7 +11,7 @@ from chromium import Page
 from digit_runs import write_synthetic
 from review_page import ask, rows, seen, state, text, wait_for
 from served import Served, served
-from shoal.report.tree_list import category_tree
+from shoal.report.rendering import category_tree
 from shoal.review.reviewed_run import ReviewedRun
 from small_runs import write_small
 

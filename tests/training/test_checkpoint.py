@@ -7,10 +7,10 @@ from torch import nn
 
 from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.errors import DataError
-from shoal.training import checkpoint as module
-from shoal.training.checkpoint import Checkpointer, read_checkpoint, write_checkpoint
+from shoal.training import loop as module
+from shoal.training.loop import Checkpointer, read_checkpoint, write_checkpoint
 from shoal.training.model import Model, TaskShape
-from shoal.training.sgd import Sgd
+from shoal.training.trainer import Sgd
 from shoal.training.validation import Validation
 
 IDENTITY = {"training": {"lr": 0.1, "epochs": 3}, "data": {"images": "abc"}}

@@ -9,14 +9,13 @@ import torch
 
 from several_processes import finish_processes, start_processes
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.encoders.embed import to_device
+from shoal.encoders.vision import to_device
 from shoal.errors import ShoalError, UsageError
-from shoal.training import checkpoint
-from shoal.training.checkpoint import read_checkpoint
-from shoal.training.loop import train
+from shoal.training import loop
+from shoal.training.loop import read_checkpoint, train
 from shoal.training.model import Model, TaskShape
 from shoal.training.task import Task
-from shoal.training.views import ViewSettings
+from shoal.training.train_settings import ViewSettings
 
 KEEP = (
     "loss",
@@ -123,8 +122,8 @@ def test_large_checkpoints_are_written_less_often_and_a_killed_run_resumes_to_th
     whole = toy.networks()
     resumed = toy.networks()
     expected = train(toy.data(), *whole, toy.settings(), folder=tmp_path / "whole")
-    monkeypatch.setattr(checkpoint, "SMALL_BYTES", 0)
-    monkeypatch.setattr(checkpoint, "SAVE_EVERY_S", 1e9)
+    monkeypatch.setattr(loop, "SMALL_BYTES", 0)
+    monkeypatch.setattr(loop, "SAVE_EVERY_S", 1e9)
 
     def die(row):
         if row["epoch"] == 2:

@@ -7,11 +7,10 @@ from torch.nn import functional as F
 
 from shoal.errors import DataError
 from shoal.methods.classifier import CosineClassifier, labeled_cross_entropy, n_outputs
-from shoal.training.checkpoint import load_weights, read_checkpoint
-from shoal.training.loop import train
+from shoal.training.loop import load_weights, read_checkpoint, train
 from shoal.training.model import Model, TaskShape
+from shoal.training.train_settings import ViewSettings
 from shoal.training.trainer import Trainer
-from shoal.training.views import ViewSettings
 
 SHAPE = TaskShape(n_images=48, n_known=2, n_clusters=4)
 

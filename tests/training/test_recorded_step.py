@@ -3,7 +3,7 @@ import torch
 
 from shoal.training import trainer
 from shoal.training.loop import train
-from shoal.training.views import ViewSettings
+from shoal.training.train_settings import ViewSettings
 
 
 @pytest.mark.gpu

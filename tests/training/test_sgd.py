@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from shoal.training.sgd import Sgd
+from shoal.training.trainer import Sgd
 
 
 def parameters(device: str) -> list[torch.nn.Parameter]:
@@ -60,7 +60,7 @@ def test_training_does_not_import_the_compiler_of_torch() -> None:
     program = """
 import sys
 import torch
-from shoal.training.sgd import Sgd
+from shoal.training.trainer import Sgd
 import shoal.training.trainer
 value = torch.nn.Parameter(torch.ones(2))
 optimizer = Sgd([value], momentum=0.9, weight_decay=0.1)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from shoal.training import checkpoint
+from shoal.training import loop
 from shoal.training.loop import train
 from shoal.training.tokens import ImageInputs
 from shoal.training.validation import Validation, ValidationSet
@@ -38,7 +38,7 @@ def test_a_validation_set_chooses_snapshot_and_k_without_changing_the_weights(to
 
 
 def test_the_best_snapshot_of_a_stopped_run_is_written(toy, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "SMALL_BYTES", 0)
+    monkeypatch.setattr(loop, "SMALL_BYTES", 0)
 
     done = []
     settings = toy.settings(snapshot="last")

@@ -3,8 +3,7 @@ import errno
 import pytest
 import torch
 
-from shoal.encoders.embed import embed
-from shoal.encoders.vision import Head, HeadSettings
+from shoal.encoders.vision import Head, HeadSettings, embed
 from shoal.errors import ShoalError
 from shoal.training import tokens
 from shoal.training.tokens import ImageInputs, TokenCollector, cache_tokens

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shoal.encoders.embed import to_device
+from shoal.encoders.vision import to_device
 from shoal.errors import Diverged, UsageError
 from shoal.settings import from_dict
 from shoal.training.train_settings import TrainSettings

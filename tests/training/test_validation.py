@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal.clustering.iterates import unit_tree
+from shoal.clustering.mean_shift import unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.training.validation import Validation, validate
 

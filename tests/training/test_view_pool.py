@@ -7,10 +7,10 @@ import torch
 
 from several_processes import finish_processes, start_processes
 from shoal.training.loop import train
-from shoal.training.sampling import POOL, Sampler
+from shoal.training.sampling import POOL, Sampler, make_views, sample_view_parameters
 from shoal.training.tokens import ViewPool, pool_views
+from shoal.training.train_settings import ViewSettings
 from shoal.training.trainer import Trainer
-from shoal.training.views import ViewSettings, make_views, sample_view_parameters
 
 
 def test_the_pool_contains_the_tokens_of_every_sampled_view(toy):
@@ -76,7 +76,7 @@ sys.path.insert(0, {tests!r})
 from conftest import make_data, make_networks, make_settings
 from shoal.distributed import is_main, processes
 from shoal.training.loop import train
-from shoal.training.views import ViewSettings
+from shoal.training.train_settings import ViewSettings
 torch.set_num_threads(1)
 with processes(torch.device("cpu")):
     networks = make_networks()

@@ -3,7 +3,8 @@ import torch
 
 from shoal.errors import UsageError
 from shoal.settings import from_dict
-from shoal.training.views import ViewSettings, jitter, make_views, sample_view_parameters
+from shoal.training.sampling import jitter, make_views, sample_view_parameters
+from shoal.training.train_settings import ViewSettings
 
 PLAIN = ViewSettings(flip=0, jitter=0)
 

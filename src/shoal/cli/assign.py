@@ -24,8 +24,7 @@ from shoal.cli.console import (
     reporter,
     result,
 )
-from shoal.errors import UsageError
-from shoal.words import count
+from shoal.errors import UsageError, count
 
 if TYPE_CHECKING:
     from shoal.discovery.assign import Assigner

@@ -23,7 +23,7 @@ from shoal.cli.console import (
 )
 
 if TYPE_CHECKING:
-    from shoal.discovery.cluster_embeddings import ClusterSettings
+    from shoal.discovery.results import ClusterSettings
 
 
 def cluster(
@@ -63,7 +63,7 @@ def cluster(
     NaN, 'unlabeled', 'unknown' or an empty one.
     """
     from shoal.data.readers import label_embeddings, read_embeddings
-    from shoal.discovery.cluster_embeddings import cluster_embeddings
+    from shoal.discovery.results import cluster_embeddings
     from shoal.report.summary import doubt_estimate, summarize_run
 
     if labels is None:
@@ -107,8 +107,8 @@ def _settings(
     from shoal.clustering.inference import InferenceSettings
     from shoal.clustering.mean_shift import ShiftSettings
     from shoal.clustering.n_clusters import read_n_clusters
-    from shoal.discovery.cluster_embeddings import ClusterSettings
-    from shoal.methods.setting_changes import get_protocol
+    from shoal.discovery.results import ClusterSettings
+    from shoal.methods.registry import get_protocol
 
     defaults: Mapping[str, Any] = get_protocol(protocol or "shoal")
     chosen_rule: Any = rule or defaults["inference.rule"]

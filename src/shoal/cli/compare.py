@@ -105,7 +105,7 @@ def compare(
     from shoal.discovery.comparison.compare import prepare_comparison
     from shoal.discovery.comparison.comparison_settings import choose_comparison
     from shoal.discovery.job import ImageSource
-    from shoal.methods.setting_changes import read_changes
+    from shoal.methods.registry import read_changes
 
     source = ImageSource(
         images=images,
@@ -149,7 +149,7 @@ def compare(
 
 def _show_plan(job: "ComparisonJob", *, as_json: bool) -> None:
     from shoal.discovery.run_job import preview
-    from shoal.words import count, listed
+    from shoal.errors import count, listed
 
     plan = preview(job)
     for line in plan["held_out"]:
@@ -159,7 +159,7 @@ def _show_plan(job: "ComparisonJob", *, as_json: bool) -> None:
 
 
 def _run(job: "ComparisonJob", *, as_json: bool) -> None:
-    from shoal.discovery.comparison.comparison_result import Comparison
+    from shoal.discovery.comparison.evaluation import Comparison
     from shoal.discovery.run_job import run_job
 
     run_job(job)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.words import shown
+from shoal.errors import shown
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 

@@ -21,9 +21,9 @@ def demo(
     Half of the images of 8 categories are labeled; 8 categories are novel. Estimates the number of
     categories, and evaluates the result against the true classes. Needs no network.
     """
-    from shoal.discovery.demo import run_demo
+    from shoal.discovery.api import run_demo
+    from shoal.discovery.discovered_run import score_to_dict
     from shoal.discovery.results import collect_facts
-    from shoal.discovery.scoring import score_to_dict
 
     run, score = run_demo(out, train=train, device=device, reporter=reporter())
     facts = collect_facts(run)

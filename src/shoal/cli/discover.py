@@ -40,7 +40,7 @@ from shoal.cli.console import (
 )
 
 if TYPE_CHECKING:
-    from shoal.discovery.discovery_job import DiscoveryJob
+    from shoal.discovery.api import DiscoveryJob
 
 
 def discover(
@@ -105,7 +105,7 @@ def discover(
     began_at = time.monotonic()  # importing torch takes seconds
     from shoal.discovery.api import prepare
     from shoal.discovery.job import ImageSource
-    from shoal.methods.setting_changes import read_changes
+    from shoal.methods.registry import read_changes
 
     source = ImageSource(
         images=images,

@@ -53,12 +53,12 @@ def embed(
     The file has X (N, D), paths and, if some images are labeled, y. Rows are sorted by path.
     """
     from shoal.device import choose_device
-    from shoal.discovery.embed_collection import (
+    from shoal.discovery.job import ImageSource
+    from shoal.discovery.run_job import (
         check_target,
         embed_collection,
         write_embeddings,
     )
-    from shoal.discovery.job import ImageSource
     from shoal.distributed import is_main, processes
 
     if is_main():

@@ -26,8 +26,8 @@ def evaluate(
     Prints All / Known / Novel accuracy on the unlabeled images, with one Hungarian matching of
     clusters to classes over all of them.
     """
-    from shoal.discovery.scoring import evaluate as score_by
-    from shoal.discovery.scoring import score_to_dict
+    from shoal.discovery.discovered_run import evaluate as score_by
+    from shoal.discovery.discovered_run import score_to_dict
     from shoal.review.reviewed_run import ReviewedRun
 
     opened = ReviewedRun.open(run)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import FinishedRun, Json, MovedImages, log, result
-from shoal.words import count
+from shoal.errors import count
 
 
 def export(

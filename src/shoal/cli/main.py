@@ -28,8 +28,7 @@ from shoal.cli import (
 )
 from shoal.cli.console import is_first_process, log_error, verbosity
 from shoal.cli.encoders import encoders
-from shoal.errors import ShoalError, command_line
-from shoal.words import shown
+from shoal.errors import ShoalError, command_line, shown
 
 # Commands that run in several processes; all others run in the main process only
 SHARED = {"discover", "compare", "assign", "embed", "reproduce"}
@@ -71,7 +70,7 @@ class Commands(TyperGroup):
                 if hasattr(error, "message"):
                     error.message = shown(str(error.message))
                 raise  # usage errors and exits, which typer prints
-            from shoal.encoders.embed import is_out_of_memory  # imports torch
+            from shoal.encoders.vision import is_out_of_memory  # imports torch
 
             message = f"error: {type(error).__name__}: {error}; run `shoal --debug …` for details"
             if is_out_of_memory(error):

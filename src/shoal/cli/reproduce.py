@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.console import Device, EncoderName, Epochs, InputSize, Json, log, log_error, result
-from shoal.errors import UsageError
-from shoal.words import count
+from shoal.errors import UsageError, count
 
 if TYPE_CHECKING:
     from shoal.reproduce.runner import Reproduction
@@ -60,7 +59,7 @@ def reproduce(
         return
     from shoal.device import choose_device
     from shoal.distributed import is_main, processes
-    from shoal.methods.setting_changes import read_changes, read_pairs
+    from shoal.methods.registry import read_changes, read_pairs
     from shoal.reproduce.plan import ReproduceOptions
     from shoal.reproduce.runner import reproduce as run
 

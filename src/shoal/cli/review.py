@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.console import FinishedRun, Json, MovedImages, log, open_in_browser, result
-from shoal.errors import UsageError
-from shoal.words import count
+from shoal.errors import UsageError, count
 
 if TYPE_CHECKING:
     from shoal.review.review import Review
@@ -55,9 +54,9 @@ def review(
     `shoal export`, `report`, `assign` and `evaluate` then use the reviewed categories.
     """
     from shoal.runs import Run, check_not_locked
+    from shoal.server.app import bind, redirect_page, serve
     from shoal.server.guard import Access
-    from shoal.server.pictures import Originals
-    from shoal.server.serving import bind, redirect_page, serve
+    from shoal.server.page_data import Originals
 
     check_not_locked(run)
     if salvage:
@@ -95,8 +94,7 @@ def review(
 
 
 def _salvage(run: "Run", *, as_json: bool) -> None:
-    from shoal.review.log import FILE
-    from shoal.review.review import salvage
+    from shoal.review.review import FILE, salvage
 
     dropped, copy = salvage(run)
     facts = {"dropped": dropped, "copy": None if copy is None else str(copy)}

@@ -18,9 +18,8 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.categories import category_centers
-from shoal.clustering.iterates import iterates
 from shoal.clustering.matching import correct_images, is_worse
-from shoal.clustering.mean_shift import ShiftSettings
+from shoal.clustering.mean_shift import ShiftSettings, iterates
 from shoal.clustering.neighbors import k_nearest
 from shoal.clustering.sums import grouped_means
 from shoal.clustering.tree import Tree

@@ -18,8 +18,8 @@ from torch import Tensor
 from shoal.arrays import Bools, Ints
 from shoal.clustering.average import LinkageMethod, join_small
 from shoal.clustering.inference import InferenceSettings, has_peaked
-from shoal.clustering.iterates import iterates
 from shoal.clustering.matching import correct_images
+from shoal.clustering.mean_shift import iterates
 
 # Weight of the frozen embeddings in their blend with trained ones, chosen on samples of four
 # collections (benchmarks/results/2026-11-19_h200_one_training.md)

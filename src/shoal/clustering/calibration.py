@@ -91,22 +91,21 @@ class ReliabilityCurve:
 class Calibration:
     """Maps the share of an image's neighbors in its category to a confidence."""
 
+    # For unlabeled images in known categories
     known: ReliabilityCurve
-    """For unlabeled images in known categories."""
+    # For images in novel categories
     novel: ReliabilityCurve
-    """For images in novel categories."""
+    # For labeled images in known categories, which are never of a novel class
     labeled: ReliabilityCurve
-    """For labeled images in known categories, which are never of a novel class."""
+    # (K,) factor on the curve `known` in each known category; NaN for novel categories
     scale: Floats
-    """(K,) factor on the curve `known` in each known category; NaN for novel categories."""
+    # Estimated share of labeled images among those of known classes; None without calibration,
+    # because there are too few labels or calibration varies too much between classes
     label_rate: float | None
-    """Estimated share of labeled images among those of known classes; None without calibration,
-    because there are too few labels or calibration varies too much between classes."""
+    # Weight of the curves in known categories; the uncalibrated share has weight 1 - `weight`
     weight: float = 1.0
-    """Weight of the curves in known categories; the uncalibrated share has weight 1 - `weight`."""
+    # Whether it was fitted on the frozen result, because too few labels were held out from training
     is_from_frozen: bool = False
-    """Whether it was fitted on the frozen result, because too few labels were held out from
-    training."""
 
     def confidence(self, share: Floats, categories: Ints, is_labeled: Bools) -> Floats:
         """Return the confidence (M,) of images in `categories` (M,), given the `share` (M,) of

@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike
 from shoal.arrays import UNLABELED, Floats, Ints, as_count, as_labels
 from shoal.clustering.class_pairs import PairTerms, pair_terms
 from shoal.clustering.tree import Tree
-from shoal.errors import DataError, UsageError
-from shoal.words import count
+from shoal.errors import DataError, UsageError, count
 
 # Smallest number of labeled images of a class that is included in `fit`. For a class with fewer
 # labeled images, `fit` is highest if each of these images is a cluster of its own.
@@ -27,24 +26,22 @@ MIN_FIT_LABELS = 5
 class Curve:
     """Statistics of the cuts from which K is estimated, in ascending order of K."""
 
+    # (M,) K of each cut, from the number of known classes up, within the given range
     n_clusters: Ints
-    """(M,) K of each cut, from the number of known classes up, within the given range."""
+    # (M,) labeled accuracy: the share of labeled images whose cluster is matched to their class
     accuracy: Floats
-    """(M,) labeled accuracy: the share of labeled images whose cluster is matched to their
-    class."""
+    # (M,) mean, over the classes with at least `MIN_FIT_LABELS` labeled images, of √(recall ·
+    # share) in the class's best cluster. Recall is the share of the class's labeled images that are
+    # in the cluster; share is the share of the cluster's images, labeled or not, that have this
+    # label. 0 if there is no such class. See `n_clusters.precision`.
     fit: Floats
-    """(M,) mean, over the classes with at least `MIN_FIT_LABELS` labeled images, of √(recall ·
-    share) in the class's best cluster. Recall is the share of the class's labeled images that are
-    in the cluster; share is the share of the cluster's images, labeled or not, that have this
-    label. 0 if there is no such class. See `n_clusters.precision`."""
+    # (M,) log of the height of the next merge over that of the last merge below the cut
     gap: Floats
-    """(M,) log of the height of the next merge over that of the last merge below the cut."""
-    class_sizes: Ints
-    """(C,) number of labeled images of each known class."""
+    class_sizes: Ints  # (C,) number of labeled images of each known class
+    # Number of distinct images, labeled or not
     n_distinct: int
-    """Number of distinct images, labeled or not."""
+    # What pairs of labeled images say about K; None if there are too few labels
     pairs: PairTerms | None = None
-    """What pairs of labeled images say about K; None if there are too few labels."""
 
     @property
     def n_labeled(self) -> int:

@@ -21,10 +21,15 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Ints, as_count, as_labels
 from shoal.clustering.average import LinkageMethod, choose_linkage, join_small
 from shoal.clustering.curve import renumber_classes
-from shoal.clustering.iterates import Iterate, check_distinct, iterates
 from shoal.clustering.links import linked_clusters, reduce_within_class
 from shoal.clustering.matching import matched_accuracy
-from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
+from shoal.clustering.mean_shift import (
+    Iterate,
+    NeighborAttention,
+    ShiftSettings,
+    check_distinct,
+    iterates,
+)
 from shoal.clustering.mixed_categories import find_mixtures, split_mixtures
 from shoal.clustering.n_clusters import (
     DEFAULT_RULE,
@@ -42,32 +47,32 @@ from shoal.errors import UsageError
 class InferenceSettings:
     """Settings of Algorithm 1."""
 
+    # The mean-shift step
     shift: ShiftSettings = field(default_factory=ShiftSettings)
-    """The mean-shift step."""
+    # T_max: the largest number of shifts tried
     max_shifts: int = 20
-    """T_max: the largest number of shifts tried."""
+    # Rule that estimates the number of clusters if it is not given. "paper", with `estimate_shifts`
+    # 0, follows section 4.3 of the CMS paper.
     rule: str = DEFAULT_RULE
-    """Rule that estimates the number of clusters if it is not given. "paper", with
-    `estimate_shifts` 0, follows section 4.3 of the CMS paper."""
+    # Number of shifts before the estimate; 1, because the final cut is also made in a tree of
+    # shifted embeddings
     estimate_shifts: int = 1
-    """Number of shifts before the estimate; 1, because the final cut is also made in a tree of
-    shifted embeddings."""
+    # Smallest K that the estimate considers; None: the number of known classes
     min_clusters: int | None = None
-    """Smallest K that the estimate considers; None: the number of known classes."""
+    # Largest K that the estimate considers; None: the larger of 1,000 and ten times the number of
+    # known classes
     max_clusters: int | None = None
-    """Largest K that the estimate considers; None: the larger of 1,000 and ten times the number of
-    known classes."""
+    # Whether variance within the known classes is reduced (`links.py`), the labeled images of a
+    # class start as one cluster, and no cluster contains two classes. The numbers of clusters and
+    # shifts are chosen beforehand on trees without this, because with it the labeled accuracy would
+    # be 1 for every choice.
     must_link: bool = False
-    """Whether variance within the known classes is reduced (`links.py`), the labeled images of a
-    class start as one cluster, and no cluster contains two classes. The numbers of clusters and
-    shifts are chosen beforehand on trees without this, because with it the labeled accuracy would
-    be 1 for every choice."""
+    # Whether to replace the upper merges of Ward's tree, which tends to split large classes, by
+    # average linkage if `choose_linkage` finds that more accurate
     try_average: bool = False
-    """Whether to replace the upper merges of Ward's tree, which tends to split large classes, by
-    average linkage if `choose_linkage` finds that more accurate."""
+    # Whether to split a cluster with labeled images that probably contains a novel category too;
+    # only if K is estimated
     split_mixtures: bool = False
-    """Whether to split a cluster with labeled images that probably contains a novel category too;
-    only if K is estimated."""
 
     def __post_init__(self) -> None:
         for name in ("max_shifts", "estimate_shifts"):

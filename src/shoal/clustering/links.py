@@ -23,8 +23,7 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.average import LinkageMethod, join_small
-from shoal.clustering.iterates import unit_tree
-from shoal.clustering.mean_shift import onto_sphere
+from shoal.clustering.mean_shift import onto_sphere, unit_tree
 from shoal.clustering.sums import BLOCK_ROWS, equal_rows, grouped_means
 from shoal.clustering.tree import Tree, number_by_first
 

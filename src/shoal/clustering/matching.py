@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
 from shoal.arrays import UNLABELED, Bools, Ints, is_missing, name_rows
-from shoal.errors import DataError
-from shoal.words import number
+from shoal.errors import DataError, number
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from scipy.special import expit, gammaln
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Bools, Floats, Ints
-from shoal.clustering.iterates import unit_tree
+from shoal.clustering.mean_shift import unit_tree
 
 # Weight of log(height of the split / median height of the categories) in the log-odds. The weights
 # and the prior come from a logistic regression on Flowers-102 and CUB-200.
@@ -57,10 +57,9 @@ SPLIT_FROM = 0.5
 class Mixtures:
     """The probability that each category is a mixture, and its most probable split."""
 
-    probability: Floats
-    """(K,)"""
+    probability: Floats  # (K,)
+    # (N,) whether an image is in the part that the split would move to another category
     is_apart: Bools
-    """(N,) whether an image is in the part that the split would move to another category."""
 
 
 def find_mixtures(points: Tensor, categories: Ints, labels: Ints, n_categories: int) -> Mixtures:

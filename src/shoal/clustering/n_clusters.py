@@ -78,14 +78,14 @@ class NClustersEstimate:
     """An estimate of the number of clusters, and the curve it is based on."""
 
     n_clusters: int
+    # Ends of the 80 % interval of the default rule; the K of another rule may lie outside
     interval: Range
-    """Ends of the 80 % interval of the default rule; the K of another rule may lie outside."""
+    # The rule used; 'balance', 'median' or 'gap' if there were too few labels for pairs
     rule: str
-    """The rule used; 'balance', 'median' or 'gap' if there were too few labels for pairs."""
     curve: Curve
+    # The range that the user gave, to which `n_clusters` and `interval` are clipped; None unless
+    # both ends are given
     range: Range | None = None
-    """The range that the user gave, to which `n_clusters` and `interval` are clipped; None unless
-    both ends are given."""
 
     def clipped_to(self, min_clusters: int | None, max_clusters: int | None) -> "NClustersEstimate":
         """Return the estimate with K and its interval clipped to a range; None is an open end."""

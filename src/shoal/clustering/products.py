@@ -48,13 +48,13 @@ class Precision:
     """A number format for matrix products that find candidates."""
 
     dtype: torch.dtype
+    # Significant bits of each number
     bits: int
-    """Significant bits of each number."""
+    # Largest relative error of one addition in the product
     unit: float
-    """Largest relative error of one addition in the product."""
+    # How far torch may round the inputs of a float32 product (`workers.matmul_precision`): not at
+    # all, or to a format that holds them exactly
     matmul: str = "highest"
-    """How far torch may round the inputs of a float32 product (`workers.matmul_precision`): not at
-    all, or to a format that holds them exactly."""
 
     @property
     def value_dtype(self) -> torch.dtype:

@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike
 
 from shoal.arrays import UNLABELED, Bools, Ints, as_labels
 from shoal.boxes import split_file
-from shoal.errors import DataError
-from shoal.words import count, shown
+from shoal.errors import DataError, count, shown
 
 # Images that discovery needs; mean shift averages 8 neighbors by default
 MIN_IMAGES = 10
@@ -31,14 +30,14 @@ class StoredFiles:
     """N images in the order of the collection's names: files below an address, or parts of
     shards."""
 
+    # The address, or the pattern of the shards
     where: str
-    """The address, or the pattern of the shards."""
+    # (N,) location of each image, in the form that `read_stored` expects
     locations: tuple[str, ...]
-    """(N,) location of each image, in the form that `read_stored` expects."""
+    # (N,) a key of each image that changes whenever the image or its shard does
     states: tuple[str, ...]
-    """(N,) a key of each image that changes whenever the image or its shard does."""
+    # (N,) rank of each image by its place in the shards: the order in which to read them
     order: Ints
-    """(N,) rank of each image by its place in the shards: the order in which to read them."""
 
     @classmethod
     def of_states(cls, where: str, states: Mapping[str, str]) -> "StoredFiles":
@@ -66,17 +65,17 @@ class PreviousCategories:
     collection.
     """
 
+    # The category id of each known class
     class_ids: tuple[int, ...]
-    """The category id of each known class."""
+    # Names of the categories by id, including known classes
     names: Mapping[int, str]
-    """Names of the categories by id, including known classes."""
+    # The category of each image that was in one
     categories: Mapping[str, int]
-    """The category of each image that was in one."""
+    # Categories that each image was rejected from
     cannot_links: Mapping[str, frozenset[int]]
-    """Categories that each image was rejected from."""
     next_id: int
+    # Names that no new category may get, including those of former categories
     reserved_names: frozenset[str]
-    """Names that no new category may get, including those of former categories."""
 
     @property
     def checksum(self) -> str:
@@ -92,29 +91,28 @@ class Collection:
     is an array or PIL image in memory (`images[i]`).
     """
 
+    # Unique and sorted; for files the path relative to `root` with forward slashes, and for a box
+    # in a file its position too (see `shoal.boxes`)
     names: tuple[str, ...]
-    """Unique and sorted; for files the path relative to `root` with forward slashes, and for a box
-    in a file its position too (see `shoal.boxes`)."""
-    labels: Ints
-    """(N,) position in `classes`, -1 for unlabeled."""
+    labels: Ints  # (N,) position in `classes`, -1 for unlabeled
+    # Names of the known classes, sorted unless the caller gave an order
     classes: tuple[str, ...]
-    """Names of the known classes, sorted unless the caller gave an order."""
     root: Path | None = None
+    # PIL images or arrays in memory in the order of `names`, or None; or one array of all
     images: Any = None
-    """PIL images or arrays in memory in the order of `names`, or None; or one array of all."""
+    # Locations of images on a network or in shards in the order of `names`, or None
     stored: StoredFiles | None = None
-    """Locations of images on a network or in shards in the order of `names`, or None."""
+    # How images and labels were found, for messages
     layout: str = "images"
-    """How images and labels were found, for messages."""
+    # Warnings with counts: what was ignored, repeated or missing
     notes: tuple[str, ...] = ()
-    """Warnings with counts: what was ignored, repeated or missing."""
+    # The folders below `root` whose images are all in the collection; empty if images were listed
+    # one by one
     folders: tuple[str, ...] = ()
-    """The folders below `root` whose images are all in the collection; empty if images were
-    listed one by one."""
+    # Names of files that cannot be read (broken links, pipes, undecodable names), and why
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Names of files that cannot be read (broken links, pipes, undecodable names), and why."""
+    # Categories of an earlier run of these images and its review, or None
     previous: PreviousCategories | None = None
-    """Categories of an earlier run of these images and its review, or None."""
 
     def __post_init__(self) -> None:
         labels = as_labels(self.labels, len(self.names), name="labels").copy()

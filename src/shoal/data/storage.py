@@ -23,9 +23,8 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from urllib.parse import unquote
 
-from shoal.errors import DataError, ShoalError, missing_package
+from shoal.errors import DataError, ShoalError, missing_package, one_line, shown
 from shoal.files import absolute_path
-from shoal.words import one_line, shown
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

@@ -1,12 +1,19 @@
-"""The Python interface: `shoal.discover`, `shoal.load` and `shoal.refine`."""
+"""The Python interface: `shoal.discover`, `shoal.load` and `shoal.refine`, their job, and the demo.
 
+The job: a collection with some labels in, a finished run folder out. The frozen encoder yields the
+frozen result. Training follows if held-out labels can show that it helps; the better result becomes
+the run.
+"""
+
+import csv
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
+import shoal.data
 from shoal.device import AnyDevice, choose_device
-from shoal.discovery.discovered_run import DiscoveredRun
-from shoal.discovery.discovery_job import DiscoveryJob
+from shoal.discovery.discovered_run import DiscoveredRun, Score, score_run
 from shoal.discovery.discovery_settings import (
     CPU_RECIPE,
     GPU_RECIPE,
@@ -16,14 +23,55 @@ from shoal.discovery.discovery_settings import (
     choose_settings,
     with_device_recipe,
 )
-from shoal.discovery.job import ImageSource
-from shoal.discovery.reporter import SILENT, Reporter, default_reporter
+from shoal.discovery.job import EmbeddedImages, ImageSource, Job
+from shoal.discovery.reporter import LOGGED, SILENT, Reporter, default_reporter
+from shoal.discovery.results import make_frozen_result, write_report, write_results
 from shoal.discovery.reviewed.refinement import Refinement
 from shoal.discovery.run_job import run_job
+from shoal.discovery.trained.trained_result import train_and_choose
 from shoal.distributed import is_main
+from shoal.errors import UsageError
 from shoal.files import AnyPath
 from shoal.report.summary import summarize_run
 from shoal.runs import Run
+from shoal.settings import Plain
+
+# 498 photographs of 16 categories of Caltech-101; their license is beside the folder
+PHOTOS = Path(shoal.data.__path__[0]) / "demo_photos"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscoveryJob(Job):
+    """A discovery, for `preview` or `run_job`."""
+
+    # The review of an earlier run that this one continues
+    refinement: Refinement | None = None
+
+    def plan(self) -> Plain:
+        return {
+            "n_images": len(self.collection),
+            "n_labeled": self.collection.n_labeled,
+            "n_unlabeled": len(self.collection) - self.collection.n_labeled,
+            "n_unreadable": len(self.collection.left_out),
+            "classes": list(self.collection.classes),
+            "class_sizes": self.collection.class_sizes.tolist(),
+            "method": self.settings.method,
+            "trains": self.settings.is_trained,
+        }
+
+    def compute(self, images: EmbeddedImages) -> Plain:
+        result = make_frozen_result(self, images)
+        other = None
+        if self.settings.is_trained:
+            result, other = train_and_choose(self, images, result)
+        write_results(self, result, other)
+        return {"result": result.name}
+
+    def write_final_outputs(self) -> None:
+        if self.refinement is not None:
+            self.refinement.write_final_outputs(self.run, self.reporter)
+        with self.reporter.progress("writing the report"):
+            write_report(self.run)
 
 
 def load(path: AnyPath) -> DiscoveredRun:
@@ -266,3 +314,44 @@ def prepare(
         began_at=began_at,
         refinement=refinement,
     )
+
+
+def demo_table(name: str) -> dict[str, str]:
+    """Return a table of the photographs by file name: truth.csv, or labels.csv with the labels of
+    half of the images of every other category."""
+    with (PHOTOS / name).open(encoding="utf-8", newline="") as file:
+        return {row["path"]: row["label"] for row in csv.DictReader(file)}
+
+
+def run_demo(
+    out: Path | str,
+    *,
+    train: bool | None = None,
+    device: AnyDevice = None,
+    reporter: Reporter = LOGGED,
+) -> tuple[DiscoveredRun, Score]:
+    """Discover the photographs, score the run against the truth, and write the report.
+
+    Overwrites an earlier demo in the folder, and no other run. Only the scoring of the finished run
+    sees the truth.
+    """
+    there = Run(Path(out))
+    if there.has("provenance.json") and there.provenance.get("root") != str(PHOTOS):
+        raise UsageError(
+            f"{there.path}: holds a run that is not a demo; choose another --out, or delete that "
+            "folder"
+        )
+    job = prepare(
+        ImageSource(images=PHOTOS, labels=PHOTOS / "labels.csv"),
+        out=out,
+        train=train,
+        device=device,
+        force=True,
+        reporter=reporter,
+        began_at=time.monotonic(),
+    )
+    run_job(job)
+    run = DiscoveredRun(job.run.path)
+    score = score_run(run, demo_table("truth.csv"))
+    run.report()  # with the score
+    return run, score

@@ -40,21 +40,18 @@ from shoal.data.readers.shards import is_shards
 from shoal.data.readers.tables import PATH_COLUMNS, is_frame, read_table, require_column
 from shoal.data.storage import absolute, as_address
 from shoal.device import AnyDevice, choose_device
-from shoal.discovery.cluster_embeddings import ClusterSettings
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import EMBEDDING, SILENT, Reporter
-from shoal.discovery.results import TRAINED
+from shoal.discovery.results import TRAINED, ClusterSettings
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import ImageRows, embed
-from shoal.encoders.vision import Encoder
-from shoal.errors import DataError, UsageError
+from shoal.encoders.vision import Encoder, ImageRows, embed
+from shoal.errors import DataError, UsageError, count, first_few
 from shoal.files import AnyPath
 from shoal.methods.registry import get_method
 from shoal.runs import DECIMALS, TABLE, UNREADABLE, Assignment, Run, column, damaged
 from shoal.settings import Plain
-from shoal.training.checkpoint import load_weights, read_checkpoint
+from shoal.training.loop import load_weights, read_checkpoint
 from shoal.training.model import Model, TaskShape
-from shoal.words import count, first_few
 
 # Default share of the run's own images with an outlier score above the threshold
 OUTLIER_SHARE = 0.01

@@ -30,8 +30,8 @@ class Store:
 
     folder: Path
     n_bytes: int
+    # Seconds since 1970
     last_used: float
-    """Seconds since 1970."""
 
 
 def list_stores() -> list[Store]:

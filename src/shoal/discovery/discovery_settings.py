@@ -16,16 +16,14 @@ from shoal.methods.method import MethodSettings, TrainedSettings
 from shoal.methods.registry import (
     DEFAULT_METHOD,
     METHODS,
-    get_method,
-    load_recipe,
-    recipe_names,
-    with_encoder,
-)
-from shoal.methods.setting_changes import (
     change_settings,
     describe_unknown_setting,
     follow_protocol,
+    get_method,
     has_setting,
+    load_recipe,
+    recipe_names,
+    with_encoder,
 )
 from shoal.settings import (
     BelowOne,
@@ -50,39 +48,41 @@ GPU_RECIPE = "gpu"
 class DiscoverySettings:
     """The settings of `shoal discover`, as a run's config.yaml holds them."""
 
+    # The number of categories; None: estimated from the labels
     n_clusters: int | None = None
-    """The number of categories; None: estimated from the labels."""
+    # Whether to train. None: only if held-out labels could show that it helps. False: the frozen
+    # embeddings are clustered.
     train: bool | None = None
-    """Whether to train. None: only if held-out labels could show that it helps. False: the
-    frozen embeddings are clustered."""
+    # Share of the labeled and of the unlabeled images in the validation set, which chooses the
+    # snapshot, and K by the CMS paper's rule
     validation_share: ShareBetween = 0.2
-    """Share of the labeled and of the unlabeled images in the validation set, which chooses the
-    snapshot, and K by the CMS paper's rule."""
+    # Share of the known categories whose labels are all held out, to evaluate training on novel
+    # categories; the trained result is used only if it is significantly better. 0: none, and the
+    # trained result is used.
     hidden_share: BelowOne = 0.2
-    """Share of the known categories whose labels are all held out, to evaluate training on novel
-    categories; the trained result is used only if it is significantly better. 0: none, and the
-    trained result is used."""
+    # Minutes that the job may take: training is stopped in time, as by Ctrl-C, with the best result
+    # so far; None: no limit
     max_minutes: Minutes = None
-    """Minutes that the job may take: training is stopped in time, as by Ctrl-C, with the best
-    result so far; None: no limit."""
+    # Whether the labeled images of a category start as one cluster, and no cluster may hold two
+    # known categories; for the frozen result also whether variance within the known categories is
+    # reduced; not in the CMS paper
     must_link: bool = True
-    """Whether the labeled images of a category start as one cluster, and no cluster may hold two
-    known categories; for the frozen result also whether variance within the known categories is
-    reduced; not in the CMS paper."""
+    # Whether average linkage is used if it is more accurate on the labels than Ward's; not in the
+    # CMS paper
     try_average: bool = True
-    """Whether average linkage is used if it is more accurate on the labels than Ward's; not in
-    the CMS paper."""
+    # Whether a known category that likely contains a novel one is split when K is estimated; not in
+    # the CMS paper
     split_mixtures: bool = True
-    """Whether a known category that likely contains a novel one is split when K is estimated; not
-    in the CMS paper."""
+    # Side of the decoded images in the cache
     pixel_size: PixelSize = 256
-    """Side of the decoded images in the cache."""
+    # The seed of every random choice
     seed: int = 0
-    """The seed of every random choice."""
+    # The name of the recipe, or the path of the file, that the method's settings come from
     recipe: str = "default"
-    """The name of the recipe, or the path of the file, that the method's settings come from."""
+    # The name of a method; config.yaml holds its settings under that name
     method: str = DEFAULT_METHOD
-    """The name of a method; config.yaml holds its settings under that name."""
+    # Encoder, training, inference and the method's own settings; those of the recipe if not given.
+    # The seed, must-links and linkages in it are always those of the fields above.
     method_settings: MethodSettings = field(
         default=None,  # type: ignore[assignment]  # __post_init__ loads the recipe
         metadata={
@@ -90,8 +90,6 @@ class DiscoverySettings:
             "classes": {name: each.settings for name, each in METHODS.items()},
         },
     )
-    """Encoder, training, inference and the method's own settings; those of the recipe if not given.
-    The seed, must-links and linkages in it are always those of the fields above."""
 
     def __post_init__(self) -> None:
         check_seed(self.seed)

@@ -98,8 +98,8 @@ class EmbeddedImages:
 
     collection: Collection
     frozen: Representation
+    # Tokens and views that the training runs of a job share
     trunk_outputs: TrunkOutputs
-    """Tokens and views that the training runs of a job share."""
     ready_at: float = field(default_factory=time.monotonic)
 
 
@@ -108,19 +108,19 @@ class Job(ABC):
     """The inputs and outputs that `discover` and `compare` have in common."""
 
     collection: Collection
+    # In a comparison: those of the frozen encoder, which include what all methods share
     settings: DiscoverySettings
-    """In a comparison: those of the frozen encoder, which include what all methods share."""
     run: Run
     device: torch.device
     resume: bool = False
     force: bool = False
+    # The command line, for provenance.json
     command: str = ""
-    """The command line, for provenance.json."""
     reporter: Reporter = field(default_factory=Reporter)
+    # Whether training should stop now, see `stop_request`
     stop: Callable[[], bool] = lambda: False
-    """Whether training should stop now, see `stop_request`."""
+    # When the command or call began, from which `max_minutes` count
     began_at: float = field(default_factory=time.monotonic)
-    """When the command or call began, from which `max_minutes` count."""
 
     @property
     def config(self) -> "DiscoverySettings | ComparisonSettings":

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 from shoal.allocator import peak_memory, return_freed_memory
 from shoal.distributed import is_main
-from shoal.errors import name_arguments
+from shoal.errors import name_arguments, shown
 from shoal.progress import Progress, show
-from shoal.words import shown
 
 # Takes a line of text
 Listener = Callable[[str], None]

@@ -1,7 +1,10 @@
-"""Run a job: check, decode, embed, compute the results, write the run folder.
+"""Run a job: check, decode, embed, compute the results, write the run folder; and `shoal embed`,
+which writes the embeddings of images to a file.
 
 The main process runs the job. Other processes, started by torchrun, wait for its messages and help
 it to embed and to train.
+
+Shapes: N images, D columns.
 """
 
 import hashlib
@@ -22,31 +25,38 @@ from shoal.arrays import digest_names
 from shoal.data.collection import Collection
 from shoal.data.pixels.loading import Pixels, load_pixels, none_readable
 from shoal.data.pixels.workers import available_cpus
-from shoal.device import describe_device, seed_everything
+from shoal.data.readers.embeddings import Embeddings
+from shoal.device import AnyDevice, choose_device, describe_device, seed_everything
 from shoal.discovery.cache import trim_cache
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
-from shoal.discovery.reporter import EMBEDDING, SILENT, Reporter
-from shoal.discovery.trained.training import Training, represent
+from shoal.discovery.reporter import EMBEDDING, LOGGED, SILENT, Reporter
+from shoal.discovery.trained.trained_result import Training, represent
 from shoal.distributed import (
     broadcast,
     is_main,
     processes,
     world_size,
 )
-from shoal.encoders.catalog import ENCODERS, is_hub_id
-from shoal.encoders.embed import check_directions, embed
+from shoal.encoders.catalog import DEFAULT_ENCODER, ENCODERS, is_hub_id, load_encoder
 from shoal.encoders.engines import TORCH, use_engine
 from shoal.encoders.hub import is_cached
-from shoal.encoders.vision import Encoder
+from shoal.encoders.vision import Encoder, check_directions, embed, embed_blocks
 from shoal.encoders.weights import digest_weights
-from shoal.errors import DataError, Diverged, ShoalError, UsageError
-from shoal.files import write_text
+from shoal.errors import DataError, Diverged, ShoalError, UsageError, count, first_few, plural
+from shoal.files import (
+    atomic_file,
+    cache_folder,
+    check_writable,
+    scratch_array,
+    write_text,
+    writing,
+)
 from shoal.methods.method import Representation, to_numpy
 from shoal.methods.trunk_outputs import TrunkOutputs
 from shoal.runs import THUMBNAILS, Run, check_not_locked, csv_text, locked, read_vectors
 from shoal.settings import Plain, differences
 from shoal.training.tokens import TokenCollector
-from shoal.words import count, first_few, plural
 
 # Pixels along the longer side
 THUMBNAIL_SIDE = 64
@@ -398,3 +408,61 @@ def _embed_frozen(
         split = (chosen.encoder, job.methods[0].n_tail_blocks, chosen.input_size)
         trunk_outputs.tokens[split] = collector.tokens
     return frozen
+
+
+def embed_collection(
+    collection: Collection,
+    encoder: str = DEFAULT_ENCODER,
+    *,
+    input_size: int | None = None,
+    pixel_size: int = DiscoverySettings.pixel_size,
+    device: AnyDevice = None,
+    reporter: Reporter = LOGGED,
+) -> tuple[Embeddings, dict[str, str]]:
+    """Embed a collection with a frozen encoder; unreadable images are left out and listed.
+
+    Embeddings of more than 1 GiB are in a memory map. Several processes share the work, and the
+    main one returns all embeddings.
+    """
+    if is_main():
+        report_collection(collection, reporter)
+    network = load_encoder(encoder, input_size=input_size).to(choose_device(device))
+    pixels = decode(collection, pixel_size, reporter)
+    cache = cache_folder()
+    n_rows = len(pixels) if is_main() else 0
+    with writing(cache):
+        x = scratch_array((n_rows, network.feature_dim), "float32", cache)
+    is_zero = torch.zeros(len(pixels), dtype=torch.bool)
+    with reporter.progress(EMBEDDING, "images") as progress:
+        for rows, block in embed_blocks(pixels, network, progress=progress):
+            is_zero[rows] = (block == 0).all(dim=1).cpu()
+            if is_main():
+                x[rows] = block.cpu().numpy()
+    check_directions(is_zero, pixels.names, network.input_format.size)
+    readable = collection.subset(pixels.index)
+    embeddings = Embeddings(
+        names=readable.names,
+        x=x,
+        labels=readable.labels,
+        classes=readable.classes,
+        rows=np.arange(len(readable)),
+    )
+    return embeddings, {**collection.left_out, **pixels.skipped}
+
+
+def check_target(file: Path, *, force: bool) -> None:
+    """Raise for a file that cannot or must not be written, before the work."""
+    if file.suffix.lower() != ".npz":
+        raise UsageError(f"{file}: expected the suffix .npz; rename it")
+    check_writable(file, force=force)
+
+
+def write_embeddings(embeddings: Embeddings, file: Path) -> None:
+    """Write an npz with X, paths and, if some are labeled, y."""
+    labels = {}
+    if embeddings.classes:
+        names = [*embeddings.classes, ""]  # the last one for UNLABELED
+        labels["y"] = np.array([names[label] for label in embeddings.labels], dtype=np.str_)
+    paths = np.array(embeddings.names, dtype=np.str_)
+    with atomic_file(file) as out:
+        np.savez(out, allow_pickle=False, X=embeddings.x, paths=paths, **labels)

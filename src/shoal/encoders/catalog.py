@@ -27,14 +27,14 @@ SYMMETRIC = InputFormat(size=224, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))  # 
 class EncoderInfo:
     """Facts about an encoder before it is loaded."""
 
+    # Whether its weights come inside a Python package or from the Hugging Face hub
     origin: Literal["package", "hub"] = "hub"
-    """Whether its weights come inside a Python package or from the Hugging Face hub."""
+    # The package, or the hub id
     location: str
-    """The package, or the hub id."""
     input_format: InputFormat = IMAGENET
     size_mb: int
+    # Images and labels of the pretraining
     pretrained_on: str
-    """Images and labels of the pretraining."""
 
     @property
     def source(self) -> str:

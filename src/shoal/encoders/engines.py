@@ -28,9 +28,8 @@ from torch.nn import functional as F
 
 from shoal.distributed import is_main
 from shoal.encoders.weights import digest_weights
-from shoal.errors import MissingError, UnknownName
+from shoal.errors import MissingError, UnknownName, one_line
 from shoal.files import cache_folder
-from shoal.words import one_line
 
 if TYPE_CHECKING:
     from openvino import Model

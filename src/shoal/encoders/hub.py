@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from shoal.encoders.splitting import architecture_of
 from shoal.encoders.vision import InputFormat
 from shoal.encoders.weights import why_unreadable
-from shoal.errors import MissingError
+from shoal.errors import MissingError, first_few, one_line
 from shoal.settings import from_dict
-from shoal.words import first_few, one_line
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from shoal.encoders.engines import probe_images, warn_once
 from shoal.encoders.vision import Parts
-from shoal.errors import MissingError, UsageError
-from shoal.words import one_line
+from shoal.errors import MissingError, UsageError, one_line
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -38,18 +37,18 @@ class Architecture:
     """How to split a model into stem, blocks and finish (final norm and pooling), each a sequence
     of modules."""
 
+    # If true, the feature is the class token, else the pooled output. The finish must compute it;
+    # `split_model` checks this.
     is_class_token: bool = False
-    """If true, the feature is the class token, else the pooled output. The finish must compute it;
-    `split_model` checks this."""
     stem: tuple[str, ...] = ("embeddings",)
     finish: tuple[str, ...] = ()
+    # Builds the module that computes the other arguments of the blocks from their tokens
     context: Callable[["PreTrainedModel"], nn.Module] | None = None
-    """Builds the module that computes the other arguments of the blocks from their tokens."""
+    # The library's class of this model's image encoder
     model_class: str = "AutoModel"
-    """The library's class of this model's image encoder."""
+    # Substrings of the names of weights that the features do not depend on; a file may lack these
+    # weights
     unused: tuple[str, ...] = ("mask_token",)
-    """Substrings of the names of weights that the features do not depend on; a file may lack these
-    weights."""
 
 
 class Rope(nn.Module):

@@ -8,8 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from shoal.errors import MissingError
-from shoal.words import one_line
+from shoal.errors import MissingError, one_line
 
 # Numbers of each weight that a checksum covers, evenly spaced
 N_NUMBERS = 64

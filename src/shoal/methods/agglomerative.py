@@ -4,8 +4,8 @@ The training-free baseline of the CMS paper's Table 1. Labels only estimate K.
 """
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.matching import matched_accuracy
+from shoal.clustering.mean_shift import check_distinct, unit_tree
 from shoal.clustering.sums import unit_points
 from shoal.methods.method import Discovery, Method, MethodSettings, Representation, to_numpy
 

@@ -42,18 +42,18 @@ from shoal.training.validation import collapse_statistics
 class LossSettings(ContrastSettings):
     """Settings of the losses; the defaults are the paper's for fine-grained images."""
 
+    # τ_u of the contrastive mean-shift loss
     temperature: Temperature = 0.25
-    """τ_u of the contrastive mean-shift loss."""
+    # Rows in the denominators. 'paper': all others including the positive in equation 6, all others
+    # except the positives in equation 7. 'reference', as in the released code: the positive is
+    # excluded in equation 6, and the positives are included in equation 7.
     denominator: Literal["paper", "reference"] = "paper"
-    """Rows in the denominators. 'paper': all others including the positive in equation 6, all
-    others except the positives in equation 7. 'reference', as in the released code: the positive is
-    excluded in equation 6, and the positives are included in equation 7."""
+    # The input of the supervised loss: v, or the mean-shifted z (an ablation of the paper)
     supervised_input: Literal["embedding", "shifted"] = "embedding"
-    """The input of the supervised loss: v, or the mean-shifted z (an ablation of the paper)."""
+    # Whether to stop the gradient through the norm of z, as in the released code. As long as the
+    # positive of a view is nearer than its negatives, the loss then also pulls the view toward its
+    # z, and so toward its neighbors.
     detach_norm: bool = False
-    """Whether to stop the gradient through the norm of z, as in the released code. As long as the
-    positive of a view is nearer than its negatives, the loss then also pulls the view toward its z,
-    and so toward its neighbors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +66,10 @@ class CmsSettings(TrainedSettings):
 
     head: HeadSettings = field(default_factory=HeadSettings)
     loss: LossSettings = field(default_factory=LossSettings)
+    # Rows of the bank: the embedding of each image without augmentation, or those of two random
+    # views of it, as in the released code. Views are new in every epoch, so `training.views.pool`
+    # must be null.
     bank: Literal["images", "views"] = "images"
-    """Rows of the bank: the embedding of each image without augmentation, or those of two random
-    views of it, as in the released code. Views are new in every epoch, so `training.views.pool`
-    must be null."""
 
     def __post_init__(self) -> None:
         shift = self.inference.shift

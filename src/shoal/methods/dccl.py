@@ -87,31 +87,31 @@ def find_communities(graph: csr_matrix, *, resolution: float, min_members: int, 
 class DcclSettings(GcdSettings):
     """Settings of DCCL; `recipes/dccl` holds the published values."""
 
+    # Whether K is the number of communities; else `inference.rule` estimates it. In `shoal
+    # discover`, the K of the frozen result comes first.
     search_n_clusters: bool = True
-    """Whether K is the number of communities; else `inference.rule` estimates it. In `shoal
-    discover`, the K of the frozen result comes first."""
+    # Neighbors that each image is linked with
     n_neighbors: Count = 15
-    """Neighbors that each image is linked with."""
+    # Smallest cosine of linked neighbors
     min_similarity: float = 0.6
-    """Smallest cosine of linked neighbors."""
+    # Smallest community that is a concept; images of smaller ones have no concept loss
     min_members: Count = 5
-    """Smallest community that is a concept; images of smaller ones have no concept loss."""
+    # Resolutions of the communities. The one with the highest labeled accuracy is used, on the
+    # graph of the first epoch without the links that labels decide.
     resolutions: Annotated[
         tuple[float, ...],
         Range("numbers above 0, say [1.0]", lambda values: min(values, default=0) > 0),
     ] = (1.0, 2.0, 4.0, 8.0, 16.0)
-    """Resolutions of the communities. The one with the highest labeled accuracy is used, on the
-    graph of the first epoch without the links that labels decide."""
+    # Weight of the concept loss after its ramp
     concept_weight: NonNegative = 0.4
-    """Weight of the concept loss after its ramp."""
+    # Weight of the concept loss in the first epoch; it increases linearly
     initial_concept_weight: NonNegative = 0.04
-    """Weight of the concept loss in the first epoch; it increases linearly."""
+    # The share of all epochs in which the weight increases; published: 100 of 200
     concept_ramp: Fraction = 0.5
-    """The share of all epochs in which the weight increases; published: 100 of 200."""
+    # Temperature of the concept loss
     concept_temperature: Temperature = 0.05
-    """Temperature of the concept loss."""
+    # Momentum of the centers
     concept_momentum: Fraction = 0.1
-    """Momentum of the centers."""
 
     def concept_weight_at(self, epoch: int) -> float:
         n_epochs = round(self.concept_ramp * self.training.epochs)
@@ -130,10 +130,8 @@ class Dccl(Gcd):
     """GCD's losses and the concept loss; concepts are recomputed before each epoch."""
 
     resolution: Tensor
-    concepts: Tensor
-    """(n,) of the current epoch, -1 for none."""
-    centers: Tensor
-    """(M, C) of the concepts, unit rows."""
+    concepts: Tensor  # (n,) of the current epoch, -1 for none
+    centers: Tensor  # (M, C) of the concepts, unit rows
 
     def __init__(self, encoder: Encoder, settings: DcclSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)

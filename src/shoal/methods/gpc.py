@@ -55,14 +55,12 @@ SMOOTHING = 10
 class Prior:
     """A normal-inverse-Wishart prior of a cluster."""
 
-    mean: Floats
-    """(D,) expected mean."""
+    mean: Floats  # (D,) expected mean
+    # κ: the weight of the expected mean, in points
     mean_weight: float
-    """κ: the weight of the expected mean, in points."""
-    scatter: Floats
-    """(D, D) Ψ: expected scatter of the points around their mean."""
+    scatter: Floats  # (D, D) Ψ: expected scatter of the points around their mean
+    # ν: the degrees of freedom, D plus the weight of the scatter in points
     freedom: float
-    """ν: the degrees of freedom, D plus the weight of the scatter in points."""
 
 
 def prior_of_classes(points: Floats, labels: Ints) -> Prior:
@@ -190,21 +188,21 @@ def principal_columns(points: Tensor, n_columns: int) -> Floats:
 class GpcSettings(GcdSettings):
     """Settings of GPC; `recipes/gpc` holds the published values."""
 
+    # Whether K is the number of Gaussians; else `inference.rule` estimates it. In `shoal discover`,
+    # the K of the frozen result takes precedence.
     search_n_clusters: bool = True
-    """Whether K is the number of Gaussians; else `inference.rule` estimates it. In `shoal
-    discover`, the K of the frozen result takes precedence."""
+    # Initial number of clusters in addition to the known classes
     initial_novel: NonNegativeInt = 10
-    """Initial number of clusters in addition to the known classes."""
+    # Number of principal components in which the Gaussians are fitted
     mixture_columns: Count = 64
-    """Number of principal components in which the Gaussians are fitted."""
+    # α: the larger, the more clusters
     concentration: Positive = 1.0
-    """α: the larger, the more clusters."""
+    # Weight of the prototype loss
     prototype_weight: NonNegative = 1.0
-    """Weight of the prototype loss."""
+    # Mean temperature of the prototype loss
     prototype_temperature: Positive = 1.0
-    """Mean temperature of the prototype loss."""
+    # Epochs without the prototype loss
     prototype_warmup: NonNegativeInt = 1
-    """Epochs without the prototype loss."""
 
     def find_n_clusters(self, learned: Representation, points: Tensor, labels: Ints) -> int:
         """Return the number of Gaussians after one more round of splits and merges on points
@@ -224,12 +222,9 @@ class Gpc(Gcd):
     epoch."""
 
     n_clusters: Tensor
-    clusters: Tensor
-    """(n,) of the current epoch."""
-    prototypes: Tensor
-    """(K, C) of the clusters, unit rows."""
-    temperatures: Tensor
-    """(K,) of the clusters."""
+    clusters: Tensor  # (n,) of the current epoch
+    prototypes: Tensor  # (K, C) of the clusters, unit rows
+    temperatures: Tensor  # (K,) of the clusters
 
     def __init__(self, encoder: Encoder, settings: GpcSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)

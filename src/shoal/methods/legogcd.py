@@ -27,25 +27,24 @@ from shoal.training.model import Batch, TaskShape, Tensors
 class LegoGcdSettings(SimGcdSettings):
     """Settings of LegoGCD; the recipes `dino`, `cub` and `cifar100` hold the published values."""
 
+    # δ: smallest probability of a known class for which LER includes an unlabeled view
     threshold: Fraction = 0.8
-    """δ: smallest probability of a known class for which LER includes an unlabeled view."""
+    # Weight of LER
     local_weight: NonNegative = 2.0
-    """Weight of LER."""
+    # Temperature of the predictions whose entropy LER lowers
     local_temperature: Temperature = 0.05
-    """Temperature of the predictions whose entropy LER lowers."""
+    # Weight of the logarithms of class frequencies that LER adds to the logits
     margin_weight: NonNegative = 0.4
-    """Weight of the logarithms of class frequencies that LER adds to the logits."""
+    # Momentum of the moving average of class frequencies
     frequency_momentum: Fraction = 0.999
-    """Momentum of the moving average of class frequencies."""
+    # Weight of DKL among the unsupervised losses
     divergence_weight: NonNegative = 1.0
-    """Weight of DKL among the unsupervised losses."""
 
 
 class LegoGcd(SimGcd):
     """SimGCD's loss + (1 - λ) · weighted DKL + weighted LER."""
 
-    frequencies: Tensor
-    """(K,) moving average of the mean prediction."""
+    frequencies: Tensor  # (K,) moving average of the mean prediction
 
     def __init__(self, encoder: Encoder, settings: LegoGcdSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)

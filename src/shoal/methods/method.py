@@ -24,7 +24,7 @@ from shoal.clustering.n_clusters import NClustersEstimate, clip_n_clusters
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import BLOCK_ROWS
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
-from shoal.encoders.embed import ImageRows, embed
+from shoal.encoders.vision import ImageRows, embed
 from shoal.files import cache_folder, scratch_array, writing
 from shoal.settings import Plain
 from shoal.training.loop import Trained, train
@@ -38,49 +38,44 @@ class Representation(Trained):
     """Embeddings that a method has learned, or those of the frozen encoder; several clusterings can
     share them."""
 
+    # Embeds other images
     embed: Callable[[ImageRows], Tensor]
-    """Embeds other images."""
     model: Model | None = None
+    # Returns unit embeddings (N, C) of the same images by the frozen encoder; None if `embeddings`
+    # are these
     frozen: Callable[[], Tensor] | None = None
-    """Returns unit embeddings (N, C) of the same images by the frozen encoder; None if
-    `embeddings` are these."""
+    # K as the validation images estimate it, if there are any
     n_clusters: int | None = None
-    """K as the validation images estimate it, if there are any."""
+    # Number of shifts, if labels cannot choose it: on embeddings trained with all of them
     n_shifts: int | None = None
-    """Number of shifts, if labels cannot choose it: on embeddings trained with all of them."""
+    # How small clusters are joined, if labels cannot choose it
     linkage_method: LinkageMethod | None = None
-    """How small clusters are joined, if labels cannot choose it."""
+    # Number of leading columns of `embeddings` that were not trained with labels; None: all
     n_frozen: int | None = None
-    """Number of leading columns of `embeddings` that were not trained with labels; None: all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Discovery:
     """The clusters that a method found; rows are those of the task."""
 
-    clusters: Ints
-    """(N,) the cluster of every image, 0 … K-1."""
+    clusters: Ints  # (N,) the cluster of every image, 0 … K-1
     n_clusters: int
-    embeddings: Floats
-    """(N, D) unit rows."""
+    embeddings: Floats  # (N, D) unit rows
+    # The neighbors of each of these rows, if clustering has searched for them
     neighbors: Neighbors | None = None
-    """The neighbors of each of these rows, if clustering has searched for them."""
+    # (N,) the output of the model's classifier, if the clusters come from it
     predicted: Ints | None = None
-    """(N,) the output of the model's classifier, if the clusters come from it."""
-    unlinked: Ints | None = None
-    """(N,) the clusters without must-links, if there are any links."""
-    shifted: Floats | None = None
-    """(N, D) after the mean shifts, if the method shifts."""
-    linkage: Floats | None = None
-    """(N-1, 4) the tree that was cut, if there is one."""
+    unlinked: Ints | None = None  # (N,) the clusters without must-links, if there are any links
+    shifted: Floats | None = None  # (N, D) after the mean shifts, if the method shifts
+    linkage: Floats | None = None  # (N-1, 4) the tree that was cut, if there is one
+    # Accuracy on the labeled images after 0, 1, 2 … shifts
     accuracies: tuple[float, ...] = ()
-    """Accuracy on the labeled images after 0, 1, 2 … shifts."""
     n_shifts: int = 0
     linkage_method: LinkageMethod = "ward"
+    # The estimate of K with its curve, if these labels estimated it
     estimate: NClustersEstimate | None = None
-    """The estimate of K with its curve, if these labels estimated it."""
+    # Description of the method's own search for K; empty if it made none
     n_clusters_source: str = ""
-    """Description of the method's own search for K; empty if it made none."""
 
 
 def shift_and_cut(
@@ -181,11 +176,11 @@ class MethodSettings:
     """Settings shared by all methods."""
 
     encoder: str = DEFAULT_ENCODER
+    # Input size of the encoder in pixels; None: the size it was trained with
     input_size: int | None = None
-    """Input size of the encoder in pixels; None: the size it was trained with."""
+    # Clustering of frozen features, and of the embeddings of a method with mean shifts; its `rule`
+    # estimates K for every method
     inference: InferenceSettings = field(default_factory=InferenceSettings)
-    """Clustering of frozen features, and of the embeddings of a method with mean shifts; its `rule`
-    estimates K for every method."""
 
 
 S = TypeVar("S", bound=MethodSettings)
@@ -195,8 +190,8 @@ S = TypeVar("S", bound=MethodSettings)
 class TrainedSettings(MethodSettings):
     """Settings shared by all methods that train a model."""
 
+    # Number of the encoder's last blocks that are trained; None: the one in its catalog entry
     n_tail_blocks: int | None = None
-    """Number of the encoder's last blocks that are trained; None: the one in its catalog entry."""
     training: TrainSettings = field(default_factory=TrainSettings)
 
 
@@ -204,25 +199,25 @@ class TrainedSettings(MethodSettings):
 class Method:
     """A method: its settings, its model, and how it clusters."""
 
+    # The class of its settings; a subclass of `TrainedSettings` if there is a model
     settings: type[MethodSettings]
-    """The class of its settings; a subclass of `TrainedSettings` if there is a model."""
     title: str
+    # Function that clusters embeddings, learned by this or another method, a `Representation`,
+    # given labels (N,), settings and K (None: estimate it)
     cluster: Callable[..., Discovery]
-    """Function that clusters embeddings, learned by this or another method, a `Representation`,
-    given labels (N,), settings and K (None: estimate it)."""
     model: type[Model] | None = None
+    # Whether its clustering shifts embeddings, so that K is also estimated on shifted ones
     shifts: bool = False
-    """Whether its clustering shifts embeddings, so that K is also estimated on shifted ones."""
+    # Whether K must be known before training, because a classifier has K outputs
     needs_n_clusters: bool = False
-    """Whether K must be known before training, because a classifier has K outputs."""
+    # Whether training depends on K if it is given
     uses_n_clusters: bool = False
-    """Whether training depends on K if it is given."""
+    # Function that clusters embeddings (M, D) of images that were not trained on, given a
+    # `Representation`, these embeddings, the labels (N,) and validation rows of the task, settings
+    # and K; None: `nearest_clusters`
     cluster_unseen: Callable[..., Discovery] | None = None
-    """Function that clusters embeddings (M, D) of images that were not trained on, given a
-    `Representation`, these embeddings, the labels (N,) and validation rows of the task, settings
-    and K; None: `nearest_clusters`."""
+    # Values of this method's settings by dotted name, for each of the protocols
     protocols: dict[str, Plain] = field(default_factory=dict)
-    """Values of this method's settings by dotted name, for each of the protocols."""
 
     @property
     def trains(self) -> bool:

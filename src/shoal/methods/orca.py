@@ -36,14 +36,14 @@ MIN_SIMILARITY = 1e-7
 class OrcaSettings(ClassifierSettings):
     """Settings of ORCA; `recipes/orca` holds the published values."""
 
+    # s: factor of the cosines
     scale: Positive = 10.0
-    """s: factor of the cosines."""
+    # Upper bound of the margin
     max_margin: NonNegative = 0.5
-    """Upper bound of the margin."""
+    # Weight of the pairwise objective
     pair_weight: NonNegative = 1.0
-    """Weight of the pairwise objective."""
+    # Weight of the regularization
     entropy_weight: NonNegative = 1.0
-    """Weight of the regularization."""
 
 
 class Orca(ClassifierModel):

@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED
-from shoal.encoders.embed import autocast
-from shoal.encoders.vision import Encoder, Head, unit
+from shoal.encoders.vision import Encoder, Head, autocast, unit
 from shoal.errors import UsageError
 from shoal.methods.gcd import GcdSettings, cluster_by_kmeans, gcd_losses
 from shoal.methods.method import Method
@@ -79,33 +78,32 @@ def strongest(affinity: Tensor, exists: Tensor, quantile: float) -> Tensor:
 class PromptCalSettings(GcdSettings):
     """Settings of PromptCAL; `recipes/promptcal` holds the published values for DINO."""
 
+    # Learned tokens that each block of a ViT reads
     n_prompts: Count = 5
-    """Learned tokens that each block of a ViT reads."""
+    # Width in pixels of the learned border, if an encoder has no tokens
     border: Count = 30
-    """Width in pixels of the learned border, if an encoder has no tokens."""
+    # Weight of the losses of the prompts' features (DPR)
     prompt_weight: NonNegative = 0.35
-    """Weight of the losses of the prompts' features (DPR)."""
+    # The share of all epochs in the first stage; the second has the rest, at least one epoch unless
+    # the share is 1. Published for fine-grained images: 200 of 300.
     first_stage: Fraction = 2 / 3
-    """The share of all epochs in the first stage; the second has the rest, at least one epoch
-    unless the share is 1. Published for fine-grained images: 200 of 300."""
+    # Whether the learning rate follows a cosine in each stage, as published; else one over both
     restarts_lr: bool = False
-    """Whether the learning rate follows a cosine in each stage, as published; else one over
-    both."""
+    # Momentum of the teacher
     momentum: Fraction = 0.999
-    """Momentum of the teacher."""
     memory_size: Count = 4096
+    # Neighbors of a node in the graph, itself not counted
     n_neighbors: Count = 5
-    """Neighbors of a node in the graph, itself not counted."""
+    # Positives have an affinity above this quantile of those over the mean
     quantile: Fraction = 0.8
-    """Positives have an affinity above this quantile of those over the mean."""
+    # Random rows of the memory in the denominator, new in each step
     n_negatives: Count = 1024
-    """Random rows of the memory in the denominator, new in each step."""
     affinity_temperature: Temperature = 0.07
+    # w: weight of the positives of the graph in the unsupervised losses after its ramp; InfoNCE has
+    # 1 - w
     affinity_weight: Fraction = 0.6
-    """w: weight of the positives of the graph in the unsupervised losses after its ramp; InfoNCE
-    has 1 - w."""
+    # Epochs of the second stage in which w increases; in a short one half of them
     affinity_epochs: NonNegativeInt = 2
-    """Epochs of the second stage in which w increases; in a short one half of them."""
 
     @property
     def n_first(self) -> int:

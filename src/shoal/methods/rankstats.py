@@ -36,15 +36,15 @@ MARGIN = 1e-6
 class RankStatsSettings(ClassifierSettings):
     """Settings of RankStats+; `recipes/rankstats` holds the published values."""
 
+    # Number of largest entries that are the same in the features of a positive pair, at most all of
+    # them
     n_ranked: Count = 5
-    """Number of largest entries that are the same in the features of a positive pair, at most all
-    of them."""
+    # τ: temperature of the predictions
     temperature: Temperature = 0.1
-    """τ: temperature of the predictions."""
+    # c: weight of the consistency loss after its ramp
     consistency_weight: NonNegative = 50.0
-    """c: weight of the consistency loss after its ramp."""
+    # The share of all epochs in which the weight increases; published: 150 of 200
     consistency_ramp: Fraction = 0.75
-    """The share of all epochs in which the weight increases; published: 150 of 200."""
 
     def consistency_at(self, epoch: int) -> float:
         """Return the weight of the consistency loss in an epoch, counted from 0: c · exp(-5 (1 - t

@@ -35,20 +35,20 @@ from shoal.training.train_settings import linear_schedule
 class SimGcdSettings(ClassifierSettings):
     """Settings of SimGCD; the recipes `dino`, `cub` and `cifar100` hold the published values."""
 
+    # The projection head of the contrastive losses
     head: HeadSettings = field(default_factory=lambda: HeadSettings(kind="mlp", dim=256))
-    """The projection head of the contrastive losses."""
+    # The contrastive losses; `supervised_weight` λ also weights the classifier's losses
     loss: ContrastSettings = field(default_factory=ContrastSettings)
-    """The contrastive losses; `supervised_weight` λ also weights the classifier's losses."""
+    # τ_s: temperature of the predictions
     student_temperature: Temperature = 0.1
-    """τ_s: temperature of the predictions."""
+    # τ_t: temperature of the targets, after `teacher_warmup` epochs
     teacher_temperature: Temperature = 0.04
-    """τ_t: temperature of the targets, after `teacher_warmup` epochs."""
+    # Initial τ_t, from which it decreases linearly
     initial_teacher_temperature: Temperature = 0.07
-    """Initial τ_t, from which it decreases linearly."""
+    # Number of epochs over which τ_t decreases, at most half of all epochs
     teacher_warmup: NonNegativeInt = 30
-    """Number of epochs over which τ_t decreases, at most half of all epochs."""
+    # ε: weight of the mean-entropy maximization
     entropy_weight: NonNegative = 2.0
-    """ε: weight of the mean-entropy maximization."""
 
     def teacher_temperature_at(self, epoch: int) -> float:
         warmup = min(self.teacher_warmup, self.training.epochs // 2)

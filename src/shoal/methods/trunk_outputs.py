@@ -17,7 +17,7 @@ from shoal.data.pixels.loading import Pixels
 from shoal.device import describe_device
 from shoal.distributed import n_local, world_size
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import ImageRows
+from shoal.encoders.vision import ImageRows
 from shoal.methods.method import TrainedSettings
 from shoal.progress import Progress, count_after
 from shoal.runs import environment

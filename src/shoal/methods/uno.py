@@ -39,20 +39,20 @@ Scale = Annotated[
 class UnoSettings(TrainedSettings):
     """Settings of UNO+; `recipes/uno` holds the published values."""
 
+    # Number of heads, and of overclustering heads
     n_heads: Count = 4
-    """Number of heads, and of overclustering heads."""
+    # Width of a head's hidden layer
     width: Count = 2048
-    """Width of a head's hidden layer."""
+    # Dimension of a prototype
     dim: Count = 256
-    """Dimension of a prototype."""
+    # Ratio of the prototypes of an overclustering head to those of a head
     overclustering: Count = 3
-    """Ratio of the prototypes of an overclustering head to those of a head."""
+    # τ: temperature of the predictions
     temperature: Scale = 0.1
-    """τ: temperature of the predictions."""
+    # ε of the Sinkhorn-Knopp algorithm: the smaller, the closer targets are to one-hot
     epsilon: Scale = 0.05
-    """ε of the Sinkhorn-Knopp algorithm: the smaller, the closer targets are to one-hot."""
+    # Iterations of the Sinkhorn-Knopp algorithm
     n_rounds: Count = 3
-    """Iterations of the Sinkhorn-Knopp algorithm."""
 
 
 class Heads(nn.Module):

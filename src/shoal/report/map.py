@@ -33,10 +33,8 @@ class MapLayout:
 
     method: str
     title: str
-    rows: Ints
-    """(n,) rows of the images."""
-    points: Floats
-    """(n, 2) their positions."""
+    rows: Ints  # (n,) rows of the images
+    points: Floats  # (n, 2) their positions
 
 
 def stratified(ids: Ints, n_rows: int) -> Ints:

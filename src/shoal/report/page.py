@@ -15,23 +15,20 @@ from typing import TypeVar
 
 import numpy as np
 
-from shoal.errors import NotInRun
+from shoal.errors import NotInRun, shown
 from shoal.report import summary
-from shoal.report.figures import FIGURES
+from shoal.report.figures import FIGURES, inline_svg
 from shoal.report.map import MapLayout, cached_layouts, pca_layouts
-from shoal.report.rendering import data_uris, read_templates, render
-from shoal.report.style import inline_svg
+from shoal.report.rendering import data_uris, read_templates, render, tree_list
 from shoal.report.suggestions import (
     MOST_COMPARED,
     suggested_merges,
     suggested_splits,
     suspicious_labels,
 )
-from shoal.report.tree_list import tree_list
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import MIXED_FROM, NO_CATEGORY, RESULTS, Category, Run, column
 from shoal.settings import Plain
-from shoal.words import shown
 
 # Map positions are integers from 0 to this; a step is a tenth of a pixel on a large screen
 GRID = 9_999
@@ -118,12 +115,12 @@ class Card:
     """One category and the rows of the images on its card."""
 
     category: Category
+    # Most typical first
     typical: list[int]
-    """Most typical first."""
+    # Least typical first; empty if `typical` already holds every image
     least: list[int]
-    """Least typical first; empty if `typical` already holds every image."""
+    # The most typical image of the nearest other known category; None if there is none
     nearest: int | None
-    """The most typical image of the nearest other known category; None if there is none."""
 
 
 def cards(run: ReviewedRun) -> list[Card]:

@@ -59,10 +59,10 @@ class Merge:
 
     novel: Category
     other: Category
+    # Their distance over the standard deviation along the line between them
     separation: float
-    """Their distance over the standard deviation along the line between them."""
+    # Share of the images of both whose second category is the other one
     second_choice: float
-    """Share of the images of both whose second category is the other one."""
 
     @property
     def looks_like_one(self) -> bool:

@@ -3,12 +3,7 @@
 from collections import Counter
 
 from shoal.arrays import digest_rows
-from shoal.review.actions import STATUSES
-from shoal.review.decisions import COUNTED_BY
-from shoal.review.reviewed_run import ReviewedRun
-from shoal.runs import MIXED_FROM, UNCERTAIN_BELOW, Run, column
-from shoal.settings import Plain
-from shoal.words import (
+from shoal.errors import (
     AVERAGE_LINKAGE,
     count,
     doubt_labels,
@@ -21,6 +16,10 @@ from shoal.words import (
     shown,
     span,
 )
+from shoal.review.actions import STATUSES
+from shoal.review.reviewed_run import COUNTED_BY, ReviewedRun
+from shoal.runs import MIXED_FROM, UNCERTAIN_BELOW, Run, column
+from shoal.settings import Plain
 
 # With fewer held-out labels the calibration of confidence is uncertain
 FEW_LABELS = 20

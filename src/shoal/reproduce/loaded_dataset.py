@@ -16,7 +16,7 @@ from shoal.data.benchmarks import Part, read_benchmark
 from shoal.data.benchmarks.benchmark import Benchmark
 from shoal.data.pixels.loading import load_pixels, none_readable
 from shoal.data.splits import hold_out_validation
-from shoal.encoders.embed import CROP_RATIO, ImageRows
+from shoal.encoders.vision import CROP_RATIO, ImageRows
 from shoal.methods.registry import get_method
 from shoal.methods.trunk_outputs import TrunkOutputs, trunk_key
 from shoal.reproduce.plan import Cell
@@ -32,14 +32,11 @@ class BenchmarkImages:
 
     pixels: ImageRows
     names: tuple[str, ...]
-    labels: Ints
-    """(N,) the labels that a user would have, -1 elsewhere."""
-    truth: Ints
-    """(N,) the true classes, known ones first; for scoring."""
-    is_known: Bools
-    """(N,) whether the true class is a known one; for scoring."""
+    labels: Ints  # (N,) the labels that a user would have, -1 elsewhere
+    truth: Ints  # (N,) the true classes, known ones first; for scoring
+    is_known: Bools  # (N,) whether the true class is a known one; for scoring
+    # The true K, for cells in which it is given
     n_classes: int
-    """The true K, for cells in which it is given."""
     benchmark: Benchmark
 
 

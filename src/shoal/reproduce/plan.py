@@ -16,8 +16,17 @@ from shoal.device import check_seed
 from shoal.encoders.catalog import ENCODERS
 from shoal.errors import UnknownName, UsageError
 from shoal.methods.method import MethodSettings, TrainedSettings
-from shoal.methods.registry import METHODS, get_method, load_recipe, recipe_for, with_encoder
-from shoal.methods.setting_changes import change_settings, follow_protocol, has_setting, plain_name
+from shoal.methods.registry import (
+    METHODS,
+    change_settings,
+    follow_protocol,
+    get_method,
+    has_setting,
+    load_recipe,
+    plain_name,
+    recipe_for,
+    with_encoder,
+)
 from shoal.reproduce.experiments import Experiment, KSource, Setup, TableRow
 from shoal.settings import Plain, to_dict
 
@@ -48,15 +57,15 @@ FIXED_SETTINGS = {
 class ReproduceOptions:
     """Options that hold for all cells of a run."""
 
+    # None: the paper's encoder for each table
     encoder: str | None = None
-    """None: the paper's encoder for each table."""
     input_size: int | None = None
+    # Settings for every row, by dotted name; with a method's name in front, as in
+    # 'cms.loss.temperature', for that method alone. The changes of a row are applied after them.
     changes: Plain = field(default_factory=dict)
-    """Settings for every row, by dotted name; with a method's name in front, as in
-    'cms.loss.temperature', for that method alone. The changes of a row are applied after them."""
     protocol: str = "paper"
+    # Run only the rows of these methods; empty: all of them
     methods: tuple[str, ...] = ()
-    """Run only the rows of these methods; empty: all of them."""
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
@@ -82,9 +91,9 @@ class Cell:
     n_clusters: KSource
     setup: Setup
     selection: KSource
+    # 0 in the transductive setup for the released code, which holds nothing out, and for methods
+    # that do not use validation images
     validation_share: float
-    """0 in the transductive setup for the released code, which holds nothing out, and for methods
-    that do not use validation images."""
     protocol: str
 
     @property
@@ -139,8 +148,8 @@ class Plan:
     options: ReproduceOptions
     datasets: Sequence[str]
     seeds: Sequence[int]
+    # (row, dataset) -> a cell per seed, or a single one if the row does not train
     grid: Mapping[tuple[str, str], Sequence[Cell]]
-    """(row, dataset) -> a cell per seed, or a single one if the row does not train."""
 
     @property
     def cells(self) -> list[Cell]:

@@ -18,7 +18,7 @@ from shoal.clustering.matching import gcd_accuracy
 from shoal.data.benchmarks import BENCHMARKS, get_facts
 from shoal.distributed import ProcessLost, barrier, is_main
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import check_directions
+from shoal.encoders.vision import check_directions
 from shoal.errors import MissingError, ShoalError, UsageError
 from shoal.files import make_folder, write_text
 from shoal.methods.cms import learned_attention
@@ -29,7 +29,7 @@ from shoal.reproduce.loaded_dataset import LoadedDataset, check_dataset
 from shoal.reproduce.plan import Cell, Plan, ReproduceOptions, check_changes, make_plan
 from shoal.reproduce.tables import Record, Result, build_table, describe, read_result, recall
 from shoal.runs import csv_text
-from shoal.training.checkpoint import is_finished
+from shoal.training.loop import is_finished
 from shoal.training.task import Task
 from shoal.training.validation import validate
 
@@ -46,8 +46,8 @@ class Runner:
     out: Path
     device: torch.device
     log: Callable[[str], None]
+    # The errors of failed cells by key; the next call runs those cells again
     failed: dict[str, ShoalError] = field(default_factory=dict)
-    """The errors of failed cells by key; the next call runs those cells again."""
     _loaded: LoadedDataset | None = None
 
     def run_cells(self, cells: Iterable[Cell]) -> dict[str, Result]:
@@ -250,8 +250,8 @@ def group_by_training(cells: Iterable[Cell]) -> list[list[Cell]]:
 class Reproduction:
     """A reproduced table: its text, its files, and the numbers in it."""
 
+    # Error messages of its failed cells, by key
     failures: dict[str, str]
-    """Error messages of its failed cells, by key."""
     text: str
     records: list[Record]
     files: list[Path]

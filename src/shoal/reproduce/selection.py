@@ -15,7 +15,7 @@ from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.clustering.matching import gcd_accuracy
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
-from shoal.encoders.embed import ImageRows
+from shoal.encoders.vision import ImageRows
 from shoal.training.validation import Validation, ValidationSet
 
 # The sweep ends after this many consecutive K without a gain

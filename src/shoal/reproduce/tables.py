@@ -21,14 +21,13 @@ from shoal.clustering.matching import recall_at_k
 from shoal.clustering.neighbors import k_nearest
 from shoal.data.benchmarks import BENCHMARKS
 from shoal.device import describe_device
-from shoal.errors import DataError
+from shoal.errors import DataError, count, plural
 from shoal.methods.method import Representation
+from shoal.reproduce.experiments import MISPRINTS, paper_numbers
 from shoal.reproduce.loaded_dataset import BenchmarkImages
-from shoal.reproduce.paper import MISPRINTS, paper_numbers
 from shoal.reproduce.plan import PROTOCOLS, Cell, Plan
 from shoal.settings import Plain, to_dict
 from shoal.training.validation import collapse_statistics, describe_collapse
-from shoal.words import count, plural
 
 RECALL_AT = 8
 

@@ -90,23 +90,23 @@ class Action:
     """One action; the module's docstring lists the fields of each kind."""
 
     kind: str
+    # The groups of confirm, reject and flag, the parts of a split, the images of assign, create and
+    # refuse
     groups: tuple[Group, ...] = ()
-    """The groups of confirm, reject and flag, the parts of a split, the images of assign, create
-    and refuse."""
+    # The category it changes; the target of a merge
     category: int = NO_CATEGORY
-    """The category it changes; the target of a merge."""
+    # The categories of merge (without the target) and distinct
     categories: tuple[int, ...] = ()
-    """The categories of merge (without the target) and distinct."""
     name: str = ""
     text: str = ""
     actions: tuple["Action", ...] = ()
     of: int = 0
+    # Its number in the log; 0 for an action that is not in a log yet
     seq: int = 0
-    """Its number in the log; 0 for an action that is not in a log yet."""
     by: str = ""
     at: str = ""
+    # The page on which it was done; empty for Python and replayed actions
     window: str = ""
-    """The page on which it was done; empty for Python and replayed actions."""
 
     @property
     def rows(self) -> Ints:

@@ -12,11 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from shoal.arrays import Ints
-from shoal.errors import UsageError
+from shoal.errors import UsageError, folded
 from shoal.review.actions import CONFIRMED, FLAGGED, MOVED, REJECTED, Action, Group
 from shoal.review.state import Change, Record, State
 from shoal.runs import NO_CATEGORY
-from shoal.words import folded
 
 STATUS_OF = {"confirm": CONFIRMED, "reject": REJECTED, "flag": FLAGGED}
 

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from shoal.arrays import Bools, Ints
-from shoal.errors import DataError, UsageError
+from shoal.errors import DataError, UsageError, count
 from shoal.review.actions import (
     UNREADABLE,
     Action,
@@ -34,12 +34,10 @@ from shoal.review.actions import (
     parse_action,
 )
 from shoal.review.effects import is_numbered_part, prepare
-from shoal.review.log import FILE, Line, Log
-from shoal.review.review import write_review
+from shoal.review.review import FILE, Line, Log, write_review
 from shoal.review.state import Change, State
 from shoal.review.verbs import grouped
 from shoal.runs import NO_CATEGORY, Run
-from shoal.words import count
 
 
 def replay_review(

@@ -1,10 +1,12 @@
-"""A run with its review: the tables with reviewed names and categories.
+"""A run with its review: the tables with reviewed names and categories, and what the next discovery
+takes from the review.
 
 The files of the run do not change. Categories keep their ids; new ones have new ids, merged ones
 are gone. Confirmed and moved images have confidence 1; rejected images have category -1,
 confidence 0 and are not novel. All names, including given labels, follow renames and merges.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +16,8 @@ import numpy as np
 
 from shoal.arrays import Bools, Floats, Ints
 from shoal.review.actions import CONFIRMED, MOVED, STATUSES, Action
-from shoal.review.log import FILE
 from shoal.review.parts import proposed_split
-from shoal.review.review import OtherResult, Review
+from shoal.review.review import FILE, OtherResult, Review
 from shoal.review.state import Record, State, by_category, typical_first
 from shoal.runs import (
     MIXED_FROM,
@@ -38,6 +39,9 @@ CREATED = Category(
 
 # The record of images without a category
 NO_RECORD = Record("", is_novel=False)
+
+# The rule in estimate.json if K is the number of categories in a review
+COUNTED_BY = "the review"
 
 
 class ReviewedRun(Run):
@@ -174,3 +178,99 @@ def _confidence(state: State) -> Floats:
 def current_names(state: State) -> dict[str, str]:
     """Return the current name of each category of the run, by its original name."""
     return {name: state.records[number].name for name, number in state.current_by_name().items()}
+
+
+class Decisions:
+    """The decisions of a review, with the cannot-links of earlier ones; images by path, categories
+    by id."""
+
+    def __init__(self, state: State) -> None:
+        present = state.categories
+        self.names = {number: record.name for number, record in present.items()}
+        self.called = state.current_by_name()
+        """The current category of each category name of the run: see `State.current_by_name`."""
+        given = state.given_labels()
+        self.given = _by_path(state, given)
+        """The current category of each given label, by image."""
+        self.labels = _labels(state, given)
+        """The category of each image that was confirmed or moved.
+
+        A split does not decide about single images: an image confirmed as its given label keeps
+        that label.
+        """
+        decided = set(self.labels.values())
+        self.known = tuple(
+            number
+            for number, record in sorted(present.items())
+            if not record.is_novel or record.is_named or number in decided
+        )
+        """The categories that are known from now on, ascending: known before, named by a person, or
+        with an image that was confirmed or moved."""
+        self.became_known = tuple(number for number in self.known if present[number].is_novel)
+        self.cannot_links = _cannot_links(state)
+        """The categories that an image was rejected from."""
+        self.categories = _by_path(state, state.category)
+        """The category of every image that has one."""
+        self.ended = {
+            number: state.current(number) for number in state.records if number not in present
+        }
+        """The merged categories, and what they were merged into."""
+        self.next_id = state.next_id
+        self.taken = frozenset(self.called) | {record.name for record in state.records.values()}
+        """Every name that a category has, or had in the run."""
+
+    def label(self, path: str, given: Mapping[str, int] | None = None) -> int:
+        """Return the category that an image is labeled with after the review; -1 for none.
+
+        A given label counts until a person decides about the image. `given` replaces the labels
+        that the run was given.
+        """
+        if path in self.labels:
+            return self.labels[path]
+        if given is None:
+            given = self.given
+        label = given.get(path, NO_CATEGORY)
+        if label in self.cannot_links.get(path, ()):
+            return NO_CATEGORY
+        return label
+
+    @property
+    def contradicted(self) -> frozenset[str]:
+        """The labeled images that a person has moved, confirmed elsewhere or rejected."""
+        return frozenset(path for path, label in self.given.items() if self.label(path) != label)
+
+
+def _by_path(state: State, categories: Ints) -> dict[str, int]:
+    """Return the category of each image that has one."""
+    rows = zip(state.paths, categories.tolist(), strict=True)
+    return {path: category for path, category in rows if category != NO_CATEGORY}
+
+
+def _labels(state: State, given: Ints) -> dict[str, int]:
+    labels = {}
+    for row in np.flatnonzero(np.isin(state.status, (CONFIRMED, MOVED))).tolist():
+        category = int(state.category[row])
+        label = int(given[row])
+        if label not in (NO_CATEGORY, category) and _decided_category(state, row) == label:
+            # A person has agreed with the label, and a split has moved the image since.
+            category = label
+        labels[state.paths[row]] = category
+    return labels
+
+
+def _decided_category(state: State, row: int) -> int:
+    """Return the category in which the last decision about an image put or confirmed it."""
+    action = state.action(int(state.decided[row]))
+    return state.current(next(group.category for group in action.groups if row in group.rows))
+
+
+def _cannot_links(state: State) -> dict[str, frozenset[int]]:
+    """Return the cannot-links of each image, except with the category a person put it into."""
+    links = {}
+    for row in np.flatnonzero(state.rejected).tolist():
+        rejected = state.currently_rejected(row)
+        if state.status[row] in (CONFIRMED, MOVED):
+            rejected.discard(int(state.category[row]))
+        if rejected:
+            links[state.paths[row]] = frozenset(rejected)
+    return links

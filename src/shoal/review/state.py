@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shoal.arrays import Bools, Ints
-from shoal.errors import UsageError
+from shoal.errors import UsageError, first_few
 from shoal.review.actions import Action, composed, encode
 from shoal.runs import (
     NO_CATEGORY,
@@ -24,7 +24,6 @@ from shoal.runs import (
     read_columns,
     reading,
 )
-from shoal.words import first_few
 
 # Two categories, the lower id first
 Pair = tuple[int, int]
@@ -35,12 +34,12 @@ class Record:
     """The current state of a category."""
 
     name: str
+    # Whether the run was given no labels for it
     is_novel: bool
-    """Whether the run was given no labels for it."""
+    # Whether a person gave it its name
     is_named: bool = False
-    """Whether a person gave it its name."""
+    # The category that it was merged into, if any; it then no longer exists
     merged_into: int | None = None
-    """The category that it was merged into, if any; it then no longer exists."""
     note: str = ""
 
 
@@ -50,16 +49,16 @@ class Change:
     values."""
 
     rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    # (3, n) new values of `State.images`
     values: Ints = field(default_factory=lambda: np.zeros((3, 0), np.int64))
-    """(3, n) new values of `State.images`."""
+    # New values by category; None removes the category
     records: dict[int, Record | None] = field(default_factory=dict)
-    """New values by category; None removes the category."""
+    # (2, n) rows, and their new values of `State.rejected`
     rejected: Ints = field(default_factory=lambda: np.zeros((2, 0), np.int64))
-    """(2, n) rows, and their new values of `State.rejected`."""
+    # Pairs of categories to mark as distinct, or to unmark
     distinct: frozenset[Pair] = frozenset()
-    """Pairs of categories to mark as distinct, or to unmark."""
+    # Notes on images, by row; empty for none
     notes: dict[int, str] = field(default_factory=dict)
-    """Notes on images, by row; empty for none."""
 
 
 def by_category(ids: Ints, rows: Ints) -> dict[int, Ints]:

@@ -11,12 +11,11 @@ from typing import SupportsIndex
 import numpy as np
 
 from shoal.arrays import Ints
-from shoal.errors import UnknownName, UsageError
+from shoal.errors import UnknownName, UsageError, folded
 from shoal.review.actions import PREDICTED, Action, Group, about_images, checked_name
 from shoal.review.parts import labeled_first, parts_of, proposed_split
 from shoal.review.state import State, by_category
 from shoal.runs import NO_CATEGORY
-from shoal.words import folded
 
 # A category by name or id; NumPy integers are ids too
 Which = str | SupportsIndex

@@ -5,7 +5,6 @@ Imports no torch.
 
 from shoal.runs.lock import LOCK, check_not_locked, locked, locked_file
 from shoal.runs.run import COMPARED, PARTS, RESULTS, THUMBNAILS, Run, environment
-from shoal.runs.run_files import damaged, read_arrays, read_vectors, reading
 from shoal.runs.tables import (
     DECIMALS,
     MIXED_FROM,
@@ -18,9 +17,13 @@ from shoal.runs.tables import (
     check_columns,
     column,
     csv_text,
+    damaged,
     has_boxes,
+    read_arrays,
     read_columns,
     read_rows,
+    read_vectors,
+    reading,
     to_csv,
     to_rows,
     write_csv,

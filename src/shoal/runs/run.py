@@ -51,28 +51,25 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.errors import DataError, UsageError
+from shoal.errors import DataError, UsageError, shown
 from shoal.files import atomic_file, make_folder, open_no_follow, write_text, writing
 from shoal.runs.lock import LOCK, check_not_locked
-from shoal.runs.run_files import (
-    damaged,
-    read_array,
-    read_object,
-    read_objects,
-    read_vectors,
-    reading,
-)
 from shoal.runs.tables import (
     TABLE,
     Assignment,
     Category,
     check_agreement,
+    damaged,
+    read_array,
     read_columns,
+    read_object,
+    read_objects,
     read_rows,
+    read_vectors,
+    reading,
     write_csv,
 )
 from shoal.settings import Plain, Settings, dump_settings, load_settings, read_yaml
-from shoal.words import shown
 
 THUMBNAILS = "thumbnails.bin"
 

@@ -1,6 +1,8 @@
 """The tables of a run: their rows, written to and read from CSV.
 
-People may edit one table and not the other: `check_columns` reports inconsistencies.
+People edit files and disks damage them, so every error names the file, the line and a remedy;
+`reading` converts exceptions to such errors. People may also edit one table and not the other:
+`check_columns` reports inconsistencies.
 """
 
 import csv
@@ -8,17 +10,19 @@ import dataclasses
 import io
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import mode
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 
-from shoal.arrays import UNLABELED
+from shoal.arrays import UNLABELED, archive_arrays, name_rows, unusable_rows
 from shoal.boxes import BOX_COLUMNS, Box, split_name
+from shoal.errors import DataError, one_line
 from shoal.files import atomic_file
-from shoal.runs.run_files import damaged, read_array, read_text
-from shoal.settings import TYPE_NAMES
+from shoal.settings import TYPE_NAMES, Plain
 
 TABLE = "assignments.csv"
 
@@ -40,34 +44,109 @@ DECIMALS = 6
 BOOLEANS = {"true": True, "false": False}
 
 
+@contextmanager
+def reading(file: Path, line: int | None = None) -> Iterator[None]:
+    """Convert exceptions while reading a file of a run to errors that name file and remedy."""
+    try:
+        yield
+    except DataError:
+        raise
+    except FileNotFoundError as error:
+        raise DataError(f"{file}: missing; is {file.parent} the folder of a run?") from error
+    except Exception as error:  # readers raise anything for a damaged file
+        found = one_line(error, 300).replace(f"{file}: ", "")
+        reason = f"cannot be read ({found})"
+        # NumPy would advise allow_pickle=True, which is unsafe
+        if "allow_pickle" in reason or "Python objects" in reason:
+            reason = "not an array of numbers or strings"
+        raise damaged(file, reason, line) from error
+
+
+def damaged(file: Path, reason: str, line: int | None = None) -> DataError:
+    at_line = "" if line is None else f", line {line}"
+    return DataError(
+        f"{file}{at_line}: damaged or edited, {reason}; restore a copy, or run again with --force"
+    )
+
+
+def read_text(file: Path) -> str:
+    with reading(file):
+        return file.read_bytes().decode("utf-8-sig")
+
+
+def read_object(file: Path) -> Plain:
+    return _parsed(read_text(file), file)
+
+
+def read_objects(file: Path) -> list[Plain]:
+    """Read a JSON object per line."""
+    lines = enumerate(read_text(file).splitlines(), start=1)
+    return [_parsed(line, file, number) for number, line in lines]
+
+
+def _parsed(text: str, file: Path, line: int | None = None) -> Plain:
+    with reading(file, line):
+        content = json.loads(text)
+    if not isinstance(content, dict):
+        raise damaged(file, f"found {content!r:.60}, expected an object with keys", line)
+    return content
+
+
+def read_array(file: Path) -> NDArray[Any]:
+    """Map an array into memory, read-only."""
+    with reading(file):
+        return np.lib.format.open_memmap(file, mode="r")
+
+
+def read_vectors(file: Path, n_rows: int) -> NDArray[Any]:
+    """Map the embeddings of a run into memory: (N, D), finite, no row all zeros."""
+    vectors = read_array(file)
+    is_matrix = vectors.ndim == 2 and vectors.dtype.kind == "f" and vectors.shape[1] > 0
+    if not is_matrix or len(vectors) != n_rows:
+        raise damaged(
+            file,
+            f"found {vectors.dtype} of shape {vectors.shape}, expected a row of numbers for each "
+            f"of {n_rows:,} images in assignments.csv",
+        )
+    is_bad = unusable_rows(vectors)
+    if is_bad.any():
+        raise damaged(file, f"found NaN, infinity or only zeros in {name_rows(is_bad)}")
+    return vectors
+
+
+def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
+    with reading(file), np.load(file, allow_pickle=False) as archive:
+        return archive_arrays(archive)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment:
     """One image of a finished run."""
 
     path: str
+    # The given label; empty for an unlabeled image
     label_given: str = ""
-    """The given label; empty for an unlabeled image."""
+    # -1: possibly new, rejected or unreadable
     category_id: int
-    """-1: possibly new, rejected or unreadable."""
     category: str
     is_novel: bool
+    # The probability that the category is correct, calibrated on held-out labels
     confidence: float
-    """The probability that the category is correct, calibrated on held-out labels."""
+    # 1 - mean cosine similarity to the nearest images
     outlier_score: float
-    """1 - mean cosine similarity to the nearest images."""
+    # The known category whose center is nearest
     nearest_known: str = ""
-    """The known category whose center is nearest."""
+    # The cosine similarity to that center
     nearest_known_similarity: float = float("nan")
-    """The cosine similarity to that center."""
+    # The next most likely category
     second_category: str = ""
-    """The next most likely category."""
+    # Whether it is in the part of its category that may be another category
     is_apart: bool = False
-    """Whether it is in the part of its category that may be another category."""
+    # What people decided: predicted (no decision), confirmed, rejected, moved or flagged; or
+    # unreadable
     status: str = "predicted"
-    """What people decided: predicted (no decision), confirmed, rejected, moved or flagged; or
-    unreadable."""
+    # The person who decided
     classified_by: str = ""
-    """The person who decided."""
     classified_at: str = ""
 
     @property
@@ -85,16 +164,16 @@ class Category:
     is_novel: bool
     size: int
     n_labeled: int
+    # Mean over its images
     confidence: float
-    """Mean over its images."""
     nearest_known: str = ""
     nearest_known_similarity: float = float("nan")
+    # Paths of its most typical images
     exemplars: tuple[str, ...] = ()
-    """Paths of its most typical images."""
+    # The probability that it is two categories: the images with `is_apart` are the second
     mixed_probability: float = 0.0
-    """The probability that it is two categories: the images with `is_apart` are the second."""
+    # The inner node right above it in the tree of categories; '' if there is none
     parent: str = ""
-    """The inner node right above it in the tree of categories; '' if there is none."""
 
 
 Row = TypeVar("Row", Assignment, Category)

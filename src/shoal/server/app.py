@@ -1,14 +1,20 @@
-"""The web application of a review: the page, the data it shows, and one route for all changes."""
+"""The web application of a review: the page, the data it shows, one route for all changes, and the
+server that runs it."""
 
 import asyncio
+import contextlib
 import json
+import logging
 import mimetypes
 import secrets
+import socket
+import tempfile
 import threading
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +28,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from shoal.arrays import Ints
-from shoal.errors import ShoalError, UsageError
+from shoal.errors import ShoalError, UsageError, shown
 from shoal.review.actions import STATUSES, UNREADABLE, Action, encode, parse_action
 from shoal.review.effects import STATUS_OF
 from shoal.review.review import Review, checked_who
@@ -31,9 +37,8 @@ from shoal.review.verbs import decision
 from shoal.runs import THUMBNAILS, UNCERTAIN_BELOW
 from shoal.server import page_data
 from shoal.server.guard import Access, guarded
-from shoal.server.pictures import MAX_SIDE, SHARP_SIDES, Originals
+from shoal.server.page_data import MAX_SIDE, SHARP_SIDES, Originals
 from shoal.server.search import Search
-from shoal.words import shown
 
 # Seconds to hold a request for changes open
 WAIT_S = 20.0
@@ -53,6 +58,8 @@ MAX_WINDOW = 40
 # The URL of a picture contains the version of this server process, so it can be cached forever:
 # another process uses other URLs.
 CACHED = {"cache-control": "private, max-age=31536000, immutable"}
+
+PORT = 8765
 
 
 def make_app(handlers: "PageHandlers") -> ASGIApp:
@@ -311,3 +318,54 @@ def _binary(content: bytes, headers: dict[str, str] | None = None) -> Response:
 
 def _json(content: object, status: int = 200) -> Response:
     return Response(encode(content), status, media_type="application/json")
+
+
+def bind(host: str, port: int | None) -> socket.socket:
+    """Return a listening socket; without a port the default one, or any if that is taken."""
+    if not host:  # e.g. an unset variable: the system would listen on every address
+        raise UsageError("--host: found no address; 0.0.0.0 listens on every address")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    wanted = PORT if port is None else port
+    is_dual = ":" in host and socket.has_dualstack_ipv6()
+    try:
+        created = socket.create_server((host, wanted), family=family, dualstack_ipv6=is_dual)
+    except OSError as error:
+        if port is None:
+            return bind(host, 0)
+        raise UsageError(
+            f"{host}:{wanted}: cannot listen there ({error.strerror}); give another --port or "
+            "--host"
+        ) from error
+    # Explicitly TCP: only then asyncio sets TCP_NODELAY, without which small responses take 40 ms.
+    return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, created.detach())
+
+
+@contextlib.contextmanager
+def redirect_page(url: str) -> Iterator[Path]:
+    """Write an HTML file that opens an address, readable by this account only.
+
+    A browser is started with this file because other accounts can see the command, and must not
+    see the token.
+    """
+    with tempfile.TemporaryDirectory(prefix="shoal-review-") as folder:
+        file = Path(folder) / "review.html"
+        file.write_text(f'<meta http-equiv="refresh" content="0; url={url}">', encoding="utf-8")
+        yield file
+
+
+def serve(review: Review, access: Access, listening: socket.socket, originals: Originals) -> None:
+    """Serve a review until Ctrl-C; the page shows `originals` enlarged."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        make_app(PageHandlers(review, access, originals)),
+        http="h11",  # limits headers to 64 KiB, which httptools does not
+        timeout_graceful_shutdown=1,
+        log_level=logging.ERROR,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+    )
+    with listening:
+        uvicorn.Server(config).run(sockets=[listening])

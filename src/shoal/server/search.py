@@ -11,8 +11,8 @@ import numpy as np
 import scipy  # loads its modules when they are needed: the page needs none at first
 
 from shoal.arrays import Floats, Ints
-from shoal.clustering.category_tree import CategoryTree
-from shoal.errors import UsageError
+from shoal.clustering.tree import CategoryTree
+from shoal.errors import UsageError, shown
 from shoal.report.map import (
     TSNE_DIMENSIONS,
     TSNE_IMAGES,
@@ -30,7 +30,6 @@ from shoal.review.reviewed_run import ReviewedRun
 from shoal.review.state import by_category
 from shoal.review.whitening import BLOCK_ROWS, unit, whitened
 from shoal.runs import NO_CATEGORY, read_vectors
-from shoal.words import shown
 
 # Maximum number of similar images
 MAX_FOUND = 2_000

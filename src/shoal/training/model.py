@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.distributed import gather_rows, is_started, shard
-from shoal.encoders.embed import ImageRows
-from shoal.encoders.vision import Encoder
+from shoal.encoders.vision import Encoder, ImageRows
 from shoal.settings import Plain, to_dict
 from shoal.training.task import Task
 from shoal.training.tokens import ImageInputs, TokenCache, cache_tokens
@@ -38,10 +37,10 @@ Tensors = dict[str, Tensor]
 class TaskShape:
     """The numbers of a task that the networks of a method depend on."""
 
+    # Images that are trained on
     n_images: int
-    """Images that are trained on."""
+    # Classes with a label that the loss sees; in a batch they are 0 … n_known - 1
     n_known: int
-    """Classes with a label that the loss sees; in a batch they are 0 … n_known - 1."""
     n_clusters: int | None
 
 
@@ -49,35 +48,30 @@ class TaskShape:
 class Epoch:
     """The inputs of `Model.begin_epoch`."""
 
+    # Counted from 0
     number: int
-    """Counted from 0."""
-    labels: Tensor
-    """(n,) of the training images, as in a batch."""
+    labels: Tensor  # (n,) of the training images, as in a batch
+    # Returns embeddings (n, D) of the training images, un-augmented, by the current networks
     embed: Callable[[], Tensor]
-    """Returns embeddings (n, D) of the training images, un-augmented, by the current networks."""
+    # Returns embeddings (2n, D) of two random views of each: view 1 of all, then view 2
     embed_views: Callable[[], Tensor]
-    """Returns embeddings (2n, D) of two random views of each: view 1 of all, then view 2."""
+    # For random choices; in the same state in every process
     generator: torch.Generator
-    """For random choices; in the same state in every process."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
     """The views of a batch that run through this process: view 1 of all images, then view 2."""
 
-    images: Tensor
-    """(2b,) the position of each view's image among the training images."""
-    inputs: Tensor
-    """(2b, …) the trunk's tokens, or images if the model reads these."""
-    outputs: Tensors
-    """(2b, X) each: the outputs of `Model.forward`, with gradients."""
-    labels: Tensor
-    """(2B,) labels of all views of the batch, in every process; -1 for unlabeled."""
+    images: Tensor  # (2b,) the position of each view's image among the training images
+    inputs: Tensor  # (2b, …) the trunk's tokens, or images if the model reads these
+    outputs: Tensors  # (2b, X) each: the outputs of `Model.forward`, with gradients
+    labels: Tensor  # (2B,) labels of all views of the batch, in every process; -1 for unlabeled
+    # Counted from 0
     epoch: int
-    """Counted from 0."""
+    # For random choices in a loss; in the same state in every process, so sample for the whole
+    # batch, then take the rows of this process with `local_rows`
     generator: torch.Generator
-    """For random choices in a loss; in the same state in every process, so sample for the whole
-    batch, then take the rows of this process with `local_rows`."""
 
     def gather(self, local: Tensor) -> Tensor:
         """Return the rows (2B, X) of all processes from those of this one, (2b, X); only the
@@ -114,15 +108,15 @@ class Model(nn.Module, ABC):
     """The networks of a method and its loss. Everything but the encoder's trunk is trained and
     saved."""
 
+    # Whether `forward` takes normalized images instead of the trunk's tokens, because something
+    # before or in the trunk is trained. The trunk then runs over every view in every step, with
+    # gradients.
     reads_images = False
-    """Whether `forward` takes normalized images instead of the trunk's tokens, because something
-    before or in the trunk is trained. The trunk then runs over every view in every step, with
-    gradients."""
+    # Whether a step only launches kernels: the host samples and reads no number, no shape depends
+    # on values, and nothing but tensors changes. A GPU then runs a step as one CUDA graph.
     is_recordable = False
-    """Whether a step only launches kernels: the host samples and reads no number, no shape depends
-    on values, and nothing but tensors changes. A GPU then runs a step as one CUDA graph."""
+    # Whether weight decay also applies to biases and other vectors
     decays_vectors = True
-    """Whether weight decay also applies to biases and other vectors."""
 
     def __init__(self, encoder: Encoder, settings: Any, shape: TaskShape) -> None:
         super().__init__()

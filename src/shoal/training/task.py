@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.arrays import UNLABELED, Ints, digest_rows
 from shoal.data.pixels.loading import Pixels
-from shoal.encoders.embed import ImageRows
+from shoal.encoders.vision import ImageRows
 from shoal.settings import Plain
 from shoal.training.tokens import TokenCache, ViewPool
 from shoal.training.validation import ValidationSet
@@ -21,17 +21,17 @@ class Task:
 
     pixels: ImageRows
     labels: Ints
+    # Rows whose labels the loss does not see: they choose the snapshot and K. None: the last
+    # snapshot is used, and no K is estimated.
     validation: Ints | None = None
-    """Rows whose labels the loss does not see: they choose the snapshot and K. None: the last
-    snapshot is used, and no K is estimated."""
+    # Whether these images are trained on without their labels; else the loss does not see them
     trains_on_validation: bool = True
-    """Whether these images are trained on without their labels; else the loss does not see them."""
+    # Other images that choose the snapshot and K instead of the validation rows
     validation_set: ValidationSet | None = None
-    """Other images that choose the snapshot and K instead of the validation rows."""
     n_clusters: int | None = None
     tokens: TokenCache | None = None
+    # The pool of views, if it is cached and the settings ask for one
     pool: ViewPool | None = None
-    """The pool of views, if it is cached and the settings ask for one."""
 
     @property
     def training(self) -> Ints:

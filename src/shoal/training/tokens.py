@@ -20,17 +20,17 @@ from shoal.array_cache import read_array, write_array
 from shoal.arrays import Ints
 from shoal.device import free_memory
 from shoal.distributed import gather_rows, shard, take_rows, world_size
-from shoal.encoders.embed import (
+from shoal.encoders.vision import (
+    Encoder,
     ImageRows,
     autocast,
     center_images,
     to_device,
 )
-from shoal.encoders.vision import Encoder
 from shoal.files import cache_folder, scratch_array, writing
 from shoal.progress import Progress, count_after
-from shoal.training.sampling import choose_views
-from shoal.training.views import ViewSettings, make_views, sample_view_parameters
+from shoal.training.sampling import choose_views, make_views, sample_view_parameters
+from shoal.training.train_settings import ViewSettings
 
 # Maps the tokens (or images) of a batch to rows (b, D) of any norm
 Represent = Callable[[Tensor], Tensor]
@@ -205,12 +205,11 @@ class ViewPool:
     Each of several processes stores a share, and sends the tokens that others need for a batch.
     """
 
+    # Tokens of this process's share of the views
     tokens: Tensor
-    """Tokens of this process's share of the views."""
+    # Number of views of each image, P
     n_pooled: int
-    """Number of views of each image, P."""
-    made: Tensor
-    """(U,) the computed views, as sorted rows image · P + view."""
+    made: Tensor  # (U,) the computed views, as sorted rows image · P + view
 
     def take(self, images: Tensor, view_parameters: Tensor) -> Tensor:
         """Return tokens (2b, T) of two views of b images, view 1 of all, then view 2.

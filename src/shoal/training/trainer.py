@@ -1,15 +1,18 @@
-"""The trainer, which trains a model on a task, epoch by epoch.
+"""The trainer, which trains a model on a task, epoch by epoch, and its optimizer.
 
 Several processes share a batch: each runs the networks on its share of the images, and the outputs
 are gathered. Every process then computes the whole loss, backpropagates through its own share, and
 the gradients are summed, so the result equals that of one process up to rounding.
+
+SGD is bit-identical to `torch.optim.SGD`. Constructing any optimizer of torch imports torch's
+compiler, which takes seconds and is not used here.
 
 Shapes: N images, n of them for training, B per batch, b of them in this process, D dimensions of
 an embedding.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -19,13 +22,12 @@ from torch import Tensor
 
 from shoal.arrays import Ints
 from shoal.distributed import gather_rows, is_started, shard, sum_over_processes
-from shoal.encoders.embed import autocast
+from shoal.encoders.vision import autocast
 from shoal.errors import Diverged
 from shoal.progress import Progress
 from shoal.settings import Plain
 from shoal.training.model import Batch, Epoch, Model, Tensors, consecutive_labels
-from shoal.training.sampling import EPOCH, OBJECTIVE, POOL, Sampler
-from shoal.training.sgd import Sgd
+from shoal.training.sampling import EPOCH, OBJECTIVE, POOL, Sampler, make_views
 from shoal.training.task import Task
 from shoal.training.tokens import (
     pool_views,
@@ -34,13 +36,60 @@ from shoal.training.tokens import (
 )
 from shoal.training.train_settings import TrainSettings
 from shoal.training.validation import Validation, validate
-from shoal.training.views import make_views
+
+# Prefix of the names of the optimizer's tensors in a checkpoint
+OPTIMIZER = "optimizer/"
 
 # Takes rows (B,) and the parameters of their views (2B, 7); returns losses
 Step = Callable[[Tensor, Tensor], Tensors]
 
 # Fewest steps in an epoch for which recording pays off; it takes as long as two steps
 MIN_STEPS = 8
+
+
+class Sgd:
+    """Updates parameters by their gradients; the trainer sets `lr` before each epoch."""
+
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        *,
+        momentum: float,
+        weight_decay: float,
+        decays_vectors: bool = True,
+    ) -> None:
+        self.lr = 0.0
+        self.momentum = momentum
+        decayed = [value for value in parameters if value.ndim > 1 or decays_vectors]
+        undecayed = [value for value in parameters if value.ndim <= 1 and not decays_vectors]
+        self.groups = [(weight_decay, decayed), (0.0, undecayed)]
+        self.velocities = {value: torch.zeros_like(value) for value in (*decayed, *undecayed)}
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update every parameter that has a gradient: v ← m·v + g + d·w, w ← w - lr·v."""
+        for decay, parameters in self.groups:
+            weights = [value for value in parameters if value.grad is not None]
+            gradients = [value.grad for value in parameters if value.grad is not None]
+            if weights:
+                velocities = [self.velocities[value] for value in weights]
+                torch._foreach_mul_(velocities, self.momentum)
+                decayed = torch._foreach_add(gradients, weights, alpha=decay)
+                torch._foreach_add_(velocities, decayed)
+                torch._foreach_add_(weights, velocities, alpha=-self.lr)
+
+    def zero_grad(self) -> None:
+        for value in self.velocities:
+            value.grad = None
+
+    def saved_tensors(self) -> Tensors:
+        """Return the velocities for a checkpoint, by the position of their parameters."""
+        velocities = enumerate(self.velocities.values())
+        return {f"{OPTIMIZER}{position}": velocity for position, velocity in velocities}
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, velocity in self.saved_tensors().items():
+            velocity.copy_(tensors[name])
 
 
 def is_recordable(model: Model) -> bool:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.iterates import unit_tree
 from shoal.clustering.matching import matched_accuracy
+from shoal.clustering.mean_shift import unit_tree
 from shoal.clustering.n_clusters import DEFAULT_RULE, estimate_n_clusters
-from shoal.encoders.embed import ImageRows
+from shoal.encoders.vision import ImageRows
 
 # Mean cosine of two rows above which embeddings count as collapsed
 COLLAPSED = 0.999
@@ -28,11 +28,11 @@ COLLAPSED = 0.999
 class Validation:
     """Accuracy and estimated K of one snapshot on the validation images."""
 
+    # Share of labeled validation images in the cluster matched to their class: the highest over all
+    # K, or at K if it is given; NaN without labels
     accuracy: float
-    """Share of labeled validation images in the cluster matched to their class: the highest over
-    all K, or at K if it is given; NaN without labels."""
+    # The estimated or given number of clusters; None without labels to estimate it from
     n_clusters: int | None
-    """The estimated or given number of clusters; None without labels to estimate it from."""
 
     def is_better_than(self, other: "Validation") -> bool:
         """Return whether to prefer this snapshot to an earlier one: also on ties, and without
@@ -44,11 +44,10 @@ class Validation:
 class ValidationSet:
     """Images outside the task that validate snapshots instead of its validation rows."""
 
-    pixels: ImageRows
-    """(M, S, S, 3) uint8."""
+    pixels: ImageRows  # (M, S, S, 3) uint8
+    # Scores the clusters (M,) that a classifier predicts, else their embeddings (M, D), given K or
+    # None
     score: Callable[[Tensor, Ints | None, int | None], Validation]
-    """Scores the clusters (M,) that a classifier predicts, else their embeddings (M, D), given K or
-    None."""
 
 
 def validate(

@@ -18,12 +18,11 @@ from shoal.data.pixels.loading import load_pixels
 from shoal.discovery.assign import Assigner
 from shoal.discovery.comparison import compare as job
 from shoal.discovery.comparison.compare import ComparisonJob
-from shoal.discovery.comparison.comparison_result import Comparison
 from shoal.discovery.comparison.comparison_settings import choose_comparison
-from shoal.discovery.comparison.evaluation import split_labels
+from shoal.discovery.comparison.evaluation import Comparison, split_labels
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.run_job import run_job
-from shoal.discovery.trained import training
+from shoal.discovery.trained import trained_result
 from shoal.errors import UsageError
 from shoal.methods.cms import Cms
 from shoal.methods.registry import get_method
@@ -223,12 +222,12 @@ def test_repeats_hold_out_other_labels_and_are_evaluated_together(
 def test_a_method_with_collapsed_embeddings_is_left_out_with_a_reason(
     compared, monkeypatch
 ) -> None:
-    real = training.get_method
+    real = trained_result.get_method
 
     def get(name: str):
         return collapsing(real(name)) if name == "cms" else real(name)
 
-    monkeypatch.setattr(training, "get_method", get)
+    monkeypatch.setattr(trained_result, "get_method", get)
     found = compared()
     assert {row.method for row in found.rows} == {"frozen", "simgcd"}
     assert "cannot be clustered" in found.unfinished["cms"]

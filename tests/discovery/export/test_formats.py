@@ -15,7 +15,7 @@ import pytest
 from shoal.data.readers import read_collection
 from shoal.discovery.export.formats import FORMATS, export_run
 from shoal.errors import DataError, UnknownName, UsageError
-from shoal.report.tree_list import category_tree
+from shoal.report.rendering import category_tree
 from shoal.review import verbs
 from shoal.review.actions import Action, Group
 from shoal.review.review import Review
@@ -395,7 +395,7 @@ def test_a_failed_export_leaves_no_files(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("shoal.discovery.export.imagefolder.write_text", full)
+        patched.setattr("shoal.discovery.export.annotations.write_text", full)
         with pytest.raises(OSError, match="No space"):
             export_run(run, "imagefolder", out)
     assert out.exists() == is_there

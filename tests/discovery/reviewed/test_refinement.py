@@ -175,7 +175,7 @@ def test_a_refinement_cannot_be_resumed_after_the_review_changed(
     reviewed: DiscoveredRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("shoal.discovery.discovery_job.write_report", stop)
+        patched.setattr("shoal.discovery.api.write_report", stop)
         with pytest.raises(KeyboardInterrupt):
             shoal.refine(reviewed, **OPTIONS)
     reviewed.confirm("blue" if "blue" in {row.category for row in reviewed.categories} else "green")

@@ -11,7 +11,7 @@ from photo_runs import press_ctrl_c, run_on
 from shoal.clustering.blend import FROZEN_WEIGHT, HeldOutAccuracy
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.trained import training
+from shoal.discovery.trained import trained_result
 from shoal.discovery.trained.evaluation import Choice, Evaluation
 from shoal.discovery.trained.trained_result import reason_not_to_train
 from shoal.runs import Run
@@ -86,8 +86,8 @@ def test_a_training_with_too_few_distinct_embeddings_is_not_used(
 ) -> None:
     """Training is replaced by one whose embeddings are two distinct points, fewer than the five
     categories."""
-    real = training.get_method
-    monkeypatch.setattr(training, "get_method", lambda name: collapsing(real(name)))
+    real = trained_result.get_method
+    monkeypatch.setattr(trained_result, "get_method", lambda name: collapsing(real(name)))
     wanted = replace(with_training(settings, epochs=1), n_clusters=5)
     run = run_on(photos, tmp_path / "run", wanted)
     assert (run.is_finished, run.n_clusters, run.provenance["result"]) == (True, 5, "frozen")

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from photo_runs import press_ctrl_c, run_on, stop
-from shoal.discovery.trained.training import stop_request, training_deadline
+from shoal.discovery.trained.trained_result import stop_request, training_deadline
 from shoal.methods import trunk_outputs
 from shoal.training import tokens
-from shoal.training.views import ViewSettings
+from shoal.training.train_settings import ViewSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -62,7 +62,7 @@ def test_training_reuses_the_tokens_of_embedding_unless_torch_made_them(
     expected = made if whole.provenance["made_from"]["engine"] == "torch" else []
     assert counted == expected
     with monkeypatch.context() as patched:
-        patched.setattr("shoal.discovery.discovery_job.make_frozen_result", stop)
+        patched.setattr("shoal.discovery.api.make_frozen_result", stop)
         with pytest.raises(KeyboardInterrupt):
             run_on(photos, tmp_path / "resumed", wanted)
     resumed = run_on(photos, tmp_path / "resumed", wanted, resume=True)

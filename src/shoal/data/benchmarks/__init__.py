@@ -1,7 +1,7 @@
 """The seven benchmarks of generalized category discovery, with their published splits."""
 
 from shoal.data.benchmarks.benchmark import Benchmark, Verification, read_benchmark, verify
-from shoal.data.benchmarks.published_facts import (
+from shoal.data.benchmarks.official_images import (
     BENCHMARKS,
     BenchmarkFacts,
     ClassSplit,

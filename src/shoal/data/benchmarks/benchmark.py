@@ -8,18 +8,21 @@ import numpy as np
 
 from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.data.benchmarks.official_images import (
+    PARTS,
+    ClassSplit,
     OfficialImages,
+    Part,
     ZipImages,
     find_layout,
+    get_facts,
+    load_split,
     read_images,
 )
-from shoal.data.benchmarks.published_facts import PARTS, ClassSplit, Part, get_facts, load_split
 from shoal.data.collection import Collection
 from shoal.data.readers.folders import check_folder
 from shoal.data.splits import known_novel_split
 from shoal.data.storage import Location
-from shoal.errors import DataError, UnknownName
-from shoal.words import first_few
+from shoal.errors import DataError, UnknownName, first_few
 
 # How many missing files the text lists; JSON lists them all
 MAX_LINES = 20
@@ -29,10 +32,9 @@ MAX_LINES = 20
 class Benchmark:
     """One part of a benchmark under a known/novel split."""
 
+    # Labels of the sampled images of known classes; -1 for all others and for the test part
     collection: Collection
-    """Labels of the sampled images of known classes; -1 for all others and for the test part."""
-    truth: Ints
-    """(N,) true classes in the same order, known ones first; for evaluation only."""
+    truth: Ints  # (N,) true classes in the same order, known ones first; for evaluation only
     split: ClassSplit
 
     @property
@@ -106,13 +108,13 @@ class PartReport:
     """What was found of one part."""
 
     part: Part
+    # The layout that was found, or the one of which most is present
     layout: str
-    """The layout that was found, or the one of which most is present."""
     missing: list[str]
+    # What cannot be read, and counts that differ from the published ones
     problems: list[str] = field(default_factory=list)
-    """What cannot be read, and counts that differ from the published ones."""
+    # Images and classes that were found; labeled and unlabeled ones in the training part
     counts: dict[str, int] = field(default_factory=dict)
-    """Images and classes that were found; labeled and unlabeled ones in the training part."""
     notes: tuple[str, ...] = ()
 
 
@@ -124,8 +126,8 @@ class Verification:
     root: str
     parts: tuple[PartReport, ...]
     split_sha256: str
+    # Whether nothing is missing, and all counts are the published ones
     is_complete: bool
-    """Whether nothing is missing, and all counts are the published ones."""
 
     def describe(self) -> str:
         facts = get_facts(self.name)

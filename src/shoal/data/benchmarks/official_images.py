@@ -1,27 +1,38 @@
-"""Images of one part of a benchmark in official order, with their true classes.
+"""Published counts and class splits of each benchmark, and the images of its parts in official
+order, with their true classes.
 
 The published splits label a sample of positions in this order, so the order is part of the split.
 Only `benchmark.py` uses this module; everything else gets a `Collection` without hidden labels.
+`splits/SHA256SUMS` holds the checksum of each split; a test compares them.
 """
 
+import hashlib
 import io
+import json
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import yaml
 from PIL import Image
 
 from shoal.arrays import Ints
-from shoal.data.benchmarks.published_facts import ClassSplit, Layout, Part, get_facts
 from shoal.data.readers.folders import IMAGE_SUFFIXES, list_folder
 from shoal.data.storage import reading
-from shoal.errors import DataError
+from shoal.errors import DataError, UnknownName
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+Part = Literal["train", "test"]
+
+PARTS: tuple[Part, ...] = ("train", "test")
 
 ORDER_IS_LOST = (
     "this layout does not preserve the official order of the images: as many images are labeled as "
@@ -32,21 +43,130 @@ CUB_LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "cl
 PUBLISHED = "file of the published benchmark"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """One form in which a benchmark may be stored on a disk."""
+
+    words: str
+    # Folders, relative to the root, in which to look; the empty one is the root itself
+    homes: list[str] = field(default_factory=lambda: [""])
+    # Files and folders, relative to the home, that each part consists of
+    needs: dict[Part, list[str]]
+    # The reader, a key of `official_images.READERS`
+    read: str
+    # Whether images can be read in official order, on which the published split depends
+    has_official_order: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkFacts:
+    """Published counts, origin and terms of one benchmark."""
+
+    title: str
+    # Images of the training part, labeled and unlabeled
+    n_images: int
+    n_test: int
+    # K, known and novel classes together
+    n_classes: int
+    n_known: int
+    n_labeled: int
+    n_unlabeled: int
+    # Tolerance of the numbers of labeled and unlabeled images, if they were published rounded or
+    # counted indirectly
+    labeled_within: int = 0
+    page: str
+    terms: str
+    layout: str
+    # Layouts that can be read; the first complete one is
+    layouts: list[Layout]
+    # Files to download and unpack
+    archives: list[str]
+
+    def n_images_of(self, part: Part) -> int:
+        return {"train": self.n_images, "test": self.n_test}[part]
+
+
+def _read_facts() -> dict[str, BenchmarkFacts]:
+    content = yaml.safe_load((files(__package__) / "benchmarks.yaml").read_text(encoding="utf-8"))
+    facts = {}
+    for name, values in content.items():
+        layouts = [Layout(**layout) for layout in values.pop("layouts")]
+        facts[name] = BenchmarkFacts(**values, layouts=layouts)
+    return facts
+
+
+BENCHMARKS = _read_facts()
+
+
+def get_facts(name: str) -> BenchmarkFacts:
+    if name not in BENCHMARKS:
+        raise UnknownName("benchmark", name, BENCHMARKS)
+    return BENCHMARKS[name]
+
+
+@dataclass(frozen=True)
+class ClassSplit:
+    """Known and novel classes by official id, and how labeled images are sampled."""
+
+    name: str
+    # Official ids in the order of the split; their positions 0, 1, … are the labels
+    known: tuple[int, ...]
+    # Official ids that follow; positions count on
+    novel: tuple[int, ...]
+    # Names by official id; empty if only the downloaded folders have them
+    class_names: tuple[str, ...]
+    labeled_share: float
+    seed: int
+    # Checksum of the file, to be recorded with every result
+    sha256: str
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.known) + len(self.novel)
+
+    @property
+    def positions(self) -> Ints:
+        """(K,) label of each official id, known classes first in the order of the split."""
+        positions = np.empty(self.n_classes, dtype=np.int64)
+        positions[[*self.known, *self.novel]] = np.arange(self.n_classes)
+        return positions
+
+
+@cache
+def load_split(name: str) -> ClassSplit:
+    facts = get_facts(name)
+    raw = (files(__package__) / "splits" / f"{name}.json").read_bytes()
+    content = json.loads(raw)
+    known = {entry["id"]: entry.get("name") for entry in content["known"]}
+    novel = {entry["id"]: entry.get("name") for entry in content["novel"]}
+    names = known | novel
+    split = ClassSplit(
+        name,
+        tuple(known),
+        tuple(novel),
+        tuple(names[i] for i in range(len(names)) if names[i] is not None),
+        content["labeled_draw"]["share"],
+        content["labeled_draw"]["seed"],
+        hashlib.sha256(raw).hexdigest(),
+    )
+    assert (split.n_classes, len(split.known)) == (facts.n_classes, facts.n_known)
+    return split
+
+
 @dataclass(frozen=True)
 class OfficialImages:
     """N images in official order: files under `root`, or `images` in memory or in a zip archive."""
 
+    # Unique; for files the path relative to `root`
     names: Sequence[str]
-    """Unique; for files the path relative to `root`."""
-    class_ids: Ints | Sequence[int]
-    """(N,) official class ids."""
+    class_ids: Ints | Sequence[int]  # (N,) official class ids
+    # Class names by official id
     classes: tuple[str, ...]
-    """Class names by official id."""
     layout: str
     root: Path | None = None
     images: Any = None
+    # Files and class folders that should be in the layout but are missing
     absent: Sequence[str] = ()
-    """Files and class folders that should be in the layout but are missing."""
     notes: tuple[str, ...] = ()
 
 

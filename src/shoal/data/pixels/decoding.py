@@ -18,7 +18,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from shoal.boxes import split_file
 from shoal.data.storage import Lost, is_stored, read_stored
-from shoal.words import one_line
+from shoal.errors import one_line
 
 if TYPE_CHECKING:
     import numpy as np

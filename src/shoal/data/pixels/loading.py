@@ -60,16 +60,13 @@ class Pixels:
     """The decoded images of a collection; `pixels[i]` is a new uint8 array (size, size, 3), and
     `pixels[rows]` is (B, size, size, 3)."""
 
+    # (R, size, size, 3), memory-mapped and read-only, in the order of decoding
     store: NDArray[np.uint8]
-    """(R, size, size, 3), memory-mapped and read-only, in the order of decoding."""
-    rows: Ints
-    """(N,) row of each image in `store`."""
-    names: tuple[str, ...]
-    """(N,) images that could be decoded, in the order of the collection."""
-    index: Ints
-    """(N,) their positions in the collection."""
+    rows: Ints  # (N,) row of each image in `store`
+    names: tuple[str, ...]  # (N,) images that could be decoded, in the order of the collection
+    index: Ints  # (N,) their positions in the collection
+    # Images that could not be decoded, and why
     skipped: dict[str, str]
-    """Images that could not be decoded, and why."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -174,10 +171,10 @@ class Store:
 
     folder: Path
     size: int
+    # Name of the file of rows
     data: str = field(default_factory=lambda: f"rows-{uuid.uuid4().hex[:12]}.u8")
-    """Name of the file of rows."""
+    # State of the file and row, by image name
     rows: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """State of the file and row, by image name."""
 
     @classmethod
     def read(cls, folder: Path, size: int) -> "Store":

@@ -36,8 +36,7 @@ from shoal.data.readers.tables import (
     require_column,
 )
 from shoal.data.storage import N_REQUESTS, Place, absolute, reading
-from shoal.errors import DataError, UsageError
-from shoal.words import count, first_few
+from shoal.errors import DataError, UsageError, count, first_few
 
 CONFIDENCE_COLUMNS = ("confidence", "conf", "score")
 
@@ -62,16 +61,15 @@ YOLO = (
 class BoxOptions:
     """Boxes that become items, and options for them."""
 
+    # A JSON file of MegaDetector or COCO, a table or data frame, a folder of YOLO's text files, or
+    # None
     source: object = None
-    """A JSON file of MegaDetector or COCO, a table or data frame, a folder of YOLO's text files, or
-    None."""
+    # Boxes with a lower confidence are left out. None: MegaDetector's typical threshold, else 0.
     min_confidence: float | None = None
-    """Boxes with a lower confidence are left out. None: MegaDetector's typical threshold, else
-    0."""
+    # Fraction of its width and height by which a box is widened on each side
     margin: float = 0.0
-    """Fraction of its width and height by which a box is widened on each side."""
+    # Whether images without a box are items
     whole_images: bool = False
-    """Whether images without a box are items."""
 
     def __post_init__(self) -> None:
         others = (self.min_confidence, self.margin, self.whole_images)
@@ -92,18 +90,18 @@ class FoundBox(NamedTuple):
     """A box as a file describes it."""
 
     path: object
+    # The left upper corner, the width and the height
     sides: Sequence[float]
-    """The left upper corner, the width and the height."""
+    # Its place in the file, for messages
     location: str
-    """Its place in the file, for messages."""
     label: object
     confidence: float | None
+    # The width and height that the file states for the image
     image_size: tuple[object, object] | None = None
-    """The width and height that the file states for the image."""
+    # Whether sides are shares of the width and height of the image
     is_relative: bool = False
-    """Whether sides are shares of the width and height of the image."""
+    # What MegaDetector has found, such as an animal; not a label
     kind: str = ""
-    """What MegaDetector has found, such as an animal; not a label."""
 
 
 def add_boxes(listing: Listing, options: BoxOptions, *, allow_missing: bool) -> None:

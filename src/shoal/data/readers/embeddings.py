@@ -39,8 +39,7 @@ from shoal.data.readers.tables import (
     table_rows,
 )
 from shoal.data.storage import Location, reading
-from shoal.errors import DataError
-from shoal.words import shown
+from shoal.errors import DataError, shown
 
 if TYPE_CHECKING:
     from pyarrow import ChunkedArray
@@ -67,13 +66,10 @@ class Embeddings:
     """N embeddings under unique, sorted names, some of them labeled."""
 
     names: tuple[str, ...]
-    x: Floats
-    """(N, D) as stored, not normalized; a large file is memory-mapped."""
-    labels: Ints
-    """(N,) position in `classes`, -1 for unlabeled."""
+    x: Floats  # (N, D) as stored, not normalized; a large file is memory-mapped
+    labels: Ints  # (N,) position in `classes`, -1 for unlabeled
     classes: tuple[str, ...]
-    rows: Ints
-    """(N,) row of each embedding in the file."""
+    rows: Ints  # (N,) row of each embedding in the file
     notes: tuple[str, ...] = ()
 
     def describe(self) -> str:

@@ -14,8 +14,7 @@ from shoal.data.storage import (
     reading,
     why_unfit,
 )
-from shoal.errors import DataError
-from shoal.words import count, first_few
+from shoal.errors import DataError, count, first_few
 
 IMAGE_SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif"),
@@ -31,28 +30,28 @@ SHARD_SUFFIXES = (".tar", ".parquet")
 class Listing:
     """The images that a reader has found, and the files that it left out."""
 
+    # The folder or address of the images, or the pattern of their shards
     root: PurePath
-    """The folder or address of the images, or the pattern of their shards."""
+    # Images, as sorted paths below `root` with forward slashes; or boxes in images
     names: list[str] = field(default_factory=list)
-    """Images, as sorted paths below `root` with forward slashes; or boxes in images."""
+    # If `names` are boxes: the images, by which tables may label all of their boxes
     images: list[str] = field(default_factory=list)
-    """If `names` are boxes: the images, by which tables may label all of their boxes."""
+    # The class of each image (None for unlabeled), if the source has labels
     labels: dict[str, str | None] | None = None
-    """The class of each image (None for unlabeled), if the source has labels."""
+    # Tables that may hold labels: metadata.* anywhere, labels.* in the folder itself
     tables: list[str] = field(default_factory=list)
-    """Tables that may hold labels: metadata.* anywhere, labels.* in the folder itself."""
+    # Suffixes of files that may be shards
     shards: set[str] = field(default_factory=set)
-    """Suffixes of files that may be shards."""
+    # Counts of what was left out, and why
     notes: list[str] = field(default_factory=list)
-    """Counts of what was left out, and why."""
+    # Files that are named like images but cannot be read, and why
     left_out: dict[str, str] = field(default_factory=dict)
-    """Files that are named like images but cannot be read, and why."""
+    # Locations of the images, in their order, if these are on a network or in shards
     stored: StoredFiles | None = None
-    """Locations of the images, in their order, if these are on a network or in shards."""
+    # The folders below `root` whose images are all in the listing
     folders: tuple[str, ...] = (".",)
-    """The folders below `root` whose images are all in the listing."""
+    # Names of files that were not read, by reason
     ignored: dict[str, list[str]] = field(default_factory=dict)
-    """Names of files that were not read, by reason."""
 
     def ignore(self, reason: str, name: str) -> None:
         self.ignored.setdefault(reason, []).append(name)

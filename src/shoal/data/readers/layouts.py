@@ -55,8 +55,7 @@ from shoal.data.storage import (
     remote_state,
     why_unfit,
 )
-from shoal.errors import DataError, UsageError
-from shoal.words import count, first_few, folded, listed, plural
+from shoal.errors import DataError, UsageError, count, first_few, folded, listed, plural
 
 # First-level folders whose images are unlabeled, in upper or lower case
 UNLABELED_FOLDERS = ("unlabeled", "unlabelled", "_unlabeled", "unknown", "unsorted")

@@ -42,9 +42,8 @@ from shoal.data.storage import (
     remote_state,
     why_unfit,
 )
-from shoal.errors import DataError, ShoalError
+from shoal.errors import DataError, ShoalError, one_line
 from shoal.files import cache_folder, make_folder, write_text
-from shoal.words import one_line
 
 if TYPE_CHECKING:
     from pyarrow import DataType, Schema
@@ -72,12 +71,12 @@ class ShardImage(NamedTuple):
     """One image of a shard."""
 
     name: str
+    # Where its bytes are, in the form that `read_stored` expects
     location: str
-    """Where its bytes are, in the form that `read_stored` expects."""
+    # A key that changes whenever the shard does, with the place of the image in it
     state: str
-    """A key that changes whenever the shard does, with the place of the image in it."""
+    # Its class; None for unlabeled
     label: str | None
-    """Its class; None for unlabeled."""
 
 
 # The images of a shard in order; those that cannot be used, and why

@@ -26,8 +26,7 @@ import numpy as np
 from shoal.arrays import UNLABELED, Ints, as_class, sort_classes
 from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
 from shoal.data.storage import ADDRESS, Place, absolute, is_utf8, open_file, open_parquet, reading
-from shoal.errors import DataError, UsageError, missing_package
-from shoal.words import count, first_few
+from shoal.errors import DataError, UsageError, count, first_few, missing_package
 
 if TYPE_CHECKING:
     from pyarrow import ChunkedArray
@@ -55,13 +54,13 @@ MAX_ABSENT_SHARE = 0.05
 class Table:
     """Columns of equal length."""
 
+    # The file, for messages
     where: str
-    """The file, for messages."""
+    # The file's folder, to which its paths are relative; None for a data frame
     folder: Place | None
-    """The file's folder, to which its paths are relative; None for a data frame."""
     columns: Mapping[str, Sequence[object]]
+    # The line (row, for parquet, xlsx and frames) of each row in the file
     lines: Sequence[int]
-    """The line (row, for parquet, xlsx and frames) of each row in the file."""
     unit: str = "line"
 
     def __len__(self) -> int:

@@ -18,13 +18,14 @@ import numpy as np
 from shoal.data.collection import Collection
 from shoal.data.storage import as_address
 from shoal.device import AnyDevice, choose_device
-from shoal.discovery.comparison.comparison_result import PAGE, Comparison
 from shoal.discovery.comparison.comparison_settings import (
     ComparisonSettings,
     choose_comparison,
     name_of,
 )
 from shoal.discovery.comparison.evaluation import (
+    PAGE,
+    Comparison,
     LabelSplit,
     doubts,
     evaluate,
@@ -33,32 +34,43 @@ from shoal.discovery.comparison.evaluation import (
 )
 from shoal.discovery.discovery_settings import DiscoverySettings, SharedArguments
 from shoal.discovery.job import EmbeddedImages, ImageSource, Job
-from shoal.discovery.named_categories import Result, name_categories
 from shoal.discovery.reporter import Reporter, default_reporter
-from shoal.discovery.results import FROZEN, TRAINED, cluster, frozen_result, write_result_run
+from shoal.discovery.results import (
+    FROZEN,
+    TRAINED,
+    Result,
+    cluster,
+    frozen_result,
+    name_categories,
+    write_result_run,
+)
 from shoal.discovery.run_job import run_job
 from shoal.discovery.trained.evaluation import fit_batch
-from shoal.discovery.trained.trained_result import with_networks
-from shoal.discovery.trained.training import Training, stop_request, train, training_deadline
-from shoal.errors import Diverged, TooFewDistinct
+from shoal.discovery.trained.trained_result import (
+    Training,
+    stop_request,
+    train,
+    training_deadline,
+    with_networks,
+)
+from shoal.errors import Diverged, TooFewDistinct, count
 from shoal.files import AnyPath, write_text
 from shoal.methods.method import Representation
 from shoal.methods.registry import get_method
 from shoal.runs import Run
 from shoal.settings import Plain, dump_settings
-from shoal.words import count
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """A training run of a comparison: a method in one repeat, with its run folder."""
 
+    # With the number of categories, which is the same for every method
     settings: DiscoverySettings
-    """With the number of categories, which is the same for every method."""
+    # The title of the method, after the number of the repeat
     title: str
-    """The title of the method, after the number of the repeat."""
+    # With the labels that methods see
     collection: Collection
-    """With the labels that methods see."""
     run: Run
     training: Training
 
@@ -68,10 +80,10 @@ class ComparisonJob(Job):
     """A comparison to preview or to run."""
 
     comparison: ComparisonSettings
+    # Returns the command that runs `discover` with a config
     command_for: Callable[[Path], str]
-    """Returns the command that runs `discover` with a config."""
+    # Why methods failed, by name; filled while the job runs
     failed: dict[str, str] = field(default_factory=dict)
-    """Why methods failed, by name; filled while the job runs."""
 
     @property
     def config(self) -> ComparisonSettings:

@@ -7,8 +7,13 @@ from typing import Any
 from shoal.arrays import as_count, as_number
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.errors import UsageError
-from shoal.methods.registry import DEFAULT_METHOD, get_method
-from shoal.methods.setting_changes import describe_unknown_setting, has_setting, plain_name
+from shoal.methods.registry import (
+    DEFAULT_METHOD,
+    describe_unknown_setting,
+    get_method,
+    has_setting,
+    plain_name,
+)
 from shoal.runs import RESULTS
 from shoal.settings import Plain
 
@@ -31,12 +36,12 @@ SHARED_SETTINGS = ("encoder", "input_size")
 class ComparisonSettings:
     """The settings of a comparison, as in its config.yaml."""
 
+    # Settings as for `shoal discover`; the first are those of the frozen encoder
     methods: tuple[DiscoverySettings, ...]
-    """Settings as for `shoal discover`; the first are those of the frozen encoder."""
+    # Number of repetitions, each with other held-out labels and new training runs
     repeats: int = 1
-    """Number of repetitions, each with other held-out labels and new training runs."""
+    # Stop training after this many minutes; the finished methods are compared
     max_minutes: float | None = None
-    """Stop training after this many minutes; the finished methods are compared."""
 
     def __post_init__(self) -> None:
         as_count(self.repeats, name="repeats", least=1)

@@ -16,8 +16,7 @@ from shoal.boxes import split_file
 from shoal.data.pixels.decoding import MAX_PIXELS, Unreadable, decode_whole
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.files import make_folder, writing
-from shoal.review.decisions import Decisions
-from shoal.review.reviewed_run import ReviewedRun, current_names
+from shoal.review.reviewed_run import Decisions, ReviewedRun, current_names
 from shoal.runs import NO_CATEGORY, Assignment, Category
 
 # Characters that are escaped in file names
@@ -129,10 +128,10 @@ class ExportJob:
     """A run to be exported."""
 
     run: ReviewedRun
+    # The rows of the run, with the labels that are exported as their categories
     rows: Sequence[Assignment]
-    """The rows of the run, with the labels that are exported as their categories."""
+    # The categories of the run, with their sizes in `rows`
     categories: Sequence[Category]
-    """The categories of the run, with their sizes in `rows`."""
     root: Path | None
     out: Path
     copy: bool = False

@@ -14,19 +14,20 @@ from pathlib import Path
 from shoal.data.readers.folders import local_path
 from shoal.data.readers.shards import is_stored_source
 from shoal.discovery.export.annotations import (
+    REVIEW_COLUMNS,
     label_studio_steps,
     to_coco,
     to_fiftyone,
+    to_hugging_face,
+    to_imagefolder,
     to_label_studio,
     to_yolo,
 )
 from shoal.discovery.export.export_job import ExportJob, apply_labels, find_disagreeing
-from shoal.discovery.export.imagefolder import REVIEW_COLUMNS, to_hugging_face, to_imagefolder
 from shoal.errors import UnknownName, UsageError
 from shoal.files import AnyPath, atomic_file, make_folder, write_text
-from shoal.report.figures import dendrogram
-from shoal.report.style import file_bytes
-from shoal.report.tree_list import categories_in_tree, category_tree
+from shoal.report.figures import dendrogram, file_bytes
+from shoal.report.rendering import categories_in_tree, category_tree
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Assignment, Category, Run, csv_text, to_csv, write_csv
 
@@ -137,10 +138,10 @@ class Exported:
     """The result of an export."""
 
     folder: Path
+    # Labeled images that the run has put into another category
     n_disagreeing: int
-    """Labeled images that the run has put into another category."""
+    # A note on an incomplete review, and instructions for the other program, line by line
     notes: tuple[str, ...]
-    """A note on an incomplete review, and instructions for the other program, line by line."""
 
 
 def export_run(

@@ -22,7 +22,7 @@ from shoal.clustering.neighbors import k_nearest
 from shoal.data.collection import Collection, PreviousCategories
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.methods.method import Discovery
-from shoal.review.decisions import COUNTED_BY
+from shoal.review.reviewed_run import COUNTED_BY
 from shoal.review.whitening import whitened
 from shoal.runs import NO_CATEGORY
 

@@ -21,16 +21,14 @@ from shoal.discovery.discovery_settings import DiscoverySettings, choose_setting
 from shoal.discovery.job import ImageSource
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.reviewed.previous_categories import count_reviewed
-from shoal.errors import DataError, UsageError
+from shoal.errors import DataError, UsageError, count, first_few
 from shoal.files import AnyPath
-from shoal.review.decisions import Decisions
-from shoal.review.log import FILE
 from shoal.review.replay import replay_onto, replay_review
-from shoal.review.review import Review, checked_who
+from shoal.review.review import FILE, Review, checked_who
+from shoal.review.reviewed_run import Decisions
 from shoal.review.state import State
 from shoal.runs import TABLE, Assignment, Run, read_columns
 from shoal.settings import Plain
-from shoal.words import count, first_few
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +37,8 @@ class Refinement:
 
     run: Run
     decisions: Decisions
+    # A note on lines of the log that are ignored
     note: str = ""
-    """A note on lines of the log that are ignored."""
 
     @classmethod
     def open(cls, path: AnyPath) -> "Refinement":

@@ -34,14 +34,13 @@ from shoal.data.splits import hold_out_validation
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.reporter import Reporter
-from shoal.errors import TooFewDistinct
+from shoal.errors import TooFewDistinct, count, first_few
 from shoal.methods.method import Discovery
 from shoal.methods.registry import get_method
 from shoal.report.summary import describe_choice
 from shoal.runs import reading
 from shoal.settings import Plain
 from shoal.training.validation import is_collapsed
-from shoal.words import count, first_few
 
 # Fewest known categories for some to be hidden, so that enough are left to learn from
 MIN_CATEGORIES = 5
@@ -57,14 +56,14 @@ EVALUATE_AFTER = (0.25, 0.5, 0.75)
 class HeldOut:
     """A split of the labels into those that training sees and those that evaluate it."""
 
+    # (N,) for training; they include those of validation images, which the loss does not see
     labels: Ints
-    """(N,) for training; they include those of validation images, which the loss does not see."""
+    # Rows of the validation images; None if no image is labeled
     validation: Ints | None = None
-    """Rows of the validation images; None if no image is labeled."""
+    # Known categories whose labels are all held out, as if they were novel
     hidden: tuple[int, ...] = ()
-    """Known categories whose labels are all held out, as if they were novel."""
+    # Rows with held-out labels: labeled validation images, and images of hidden categories
     rows: Ints
-    """Rows with held-out labels: labeled validation images, and images of hidden categories."""
 
 
 def hold_out(collection: Collection, settings: DiscoverySettings) -> HeldOut:
@@ -137,11 +136,11 @@ class Choice:
     """The choice between the two results by the held-out labels: the frozen one unless training is
     significantly better."""
 
+    # Known categories that served as novel ones
     hidden: tuple[str, ...]
-    """Known categories that served as novel ones."""
     frozen: HeldOutAccuracy
+    # None if the trained embeddings are too similar to be clustered
     trained: HeldOutAccuracy | None
-    """None if the trained embeddings are too similar to be clustered."""
 
     @property
     def is_significant(self) -> bool:
@@ -180,12 +179,12 @@ class Evaluation:
     """Clusters embeddings, compares the clusters with the held-out labels, and decides after an
     epoch whether training continues."""
 
+    # With the settings of the training run
     job: Job
-    """With the settings of the training run."""
     images: EmbeddedImages
     held_out: HeldOut
+    # The clusters of the frozen result, whose K and linkage all comparisons use
     frozen_discovery: Discovery
-    """The clusters of the frozen result, whose K and linkage all comparisons use."""
 
     @property
     def settings(self) -> DiscoverySettings:
