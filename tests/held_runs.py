@@ -62,7 +62,7 @@ def start_held(stage: str, at: int, *arguments: object) -> "subprocess.Popen[str
 
 HOLD_LOCK = """
 import sys
-from shoal.runs.lock import locked
+from shoal.runs.run import locked
 with locked(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.readline()

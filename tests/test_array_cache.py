@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from shoal.array_cache import read_array, write_array
+from shoal.arrays import read_array, write_array
 
 
 def test_an_array_is_read_by_its_key_unless_its_file_is_damaged(tmp_path, monkeypatch) -> None:

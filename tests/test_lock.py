@@ -12,7 +12,7 @@ import pytest
 
 from held_runs import hold_lock
 from shoal.errors import UsageError
-from shoal.runs.lock import LOCK, check_not_locked, locked
+from shoal.runs.run import LOCK, check_not_locked, locked
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_one_process_at_a_time_has_it_though_each_removes_the_file_in_the_end(
     code = (
         "import sys, time\n"
         "from shoal.errors import UsageError\n"
-        "from shoal.runs.lock import locked\n"
+        "from shoal.runs.run import locked\n"
         "n = 0\n"
         "while n < 40:\n"
         "    try:\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import shoal
-from shoal.discovery.comparison.comparison_settings import COMMON_FIELDS
 from shoal.discovery.discovery_settings import (
+    COMMON_FIELDS,
     FIELDS,
     DiscoverArguments,
     SettingArguments,

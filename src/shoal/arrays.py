@@ -1,21 +1,27 @@
-"""Checks of embeddings and labels at the entry points, and checksums; all other code trusts its
-input.
+"""Checks of embeddings and labels at the entry points, checksums, and cached arrays; all other code
+trusts its input.
+
+The key of a cached array contains everything that its bits depend on.
 
 Shapes: N rows, D columns. Unlabeled is -1.
 """
 
+import contextlib
 import hashlib
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.errors import DataError, UsageError, count, first_few, plural
+from shoal.errors import DataError, ShoalError, UsageError, count, first_few, plural
+from shoal.files import atomic_file, cache_folder, make_folder
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
@@ -214,3 +220,35 @@ def digest_rows(array: Any) -> str:
             rows = rows.cpu().numpy()
         digest.update(np.ascontiguousarray(rows).reshape(-1).data)
     return digest.hexdigest()[:16]
+
+
+def read_array(kind: str, key: str, part: int = 0) -> NDArray[Any] | None:
+    """Return a cached array, memory-mapped, and mark it as used; None if there is none, or if the
+    file is damaged."""
+    found = None
+    for file in _folder(kind, key).glob(f"{part}-*.npy"):
+        with contextlib.suppress(OSError, ValueError):  # not readable, or not a whole array
+            # Copy on write: torch warns about arrays that are read-only.
+            stored = np.load(file, mmap_mode="c", allow_pickle=False)
+            if file.name == _file_name(stored, part):
+                found = stored
+                os.utime(file.parent)
+    return found
+
+
+def write_array(kind: str, key: str, array: NDArray[Any], part: int = 0) -> None:
+    """Cache an array in a file named by its checksum; do nothing if the cache cannot be
+    written."""
+    folder = _folder(kind, key)
+    with contextlib.suppress(ShoalError):
+        make_folder(folder)
+        with atomic_file(folder / _file_name(array, part)) as file:
+            np.save(file, array, allow_pickle=False)
+
+
+def _file_name(array: NDArray[Any], part: int) -> str:
+    return f"{part}-{digest_rows(array)}.npy"
+
+
+def _folder(kind: str, key: str) -> Path:
+    return cache_folder() / kind / hashlib.sha256(key.encode()).hexdigest()[:16]

@@ -9,14 +9,13 @@ both.
 This is the only module that imports torch.distributed.
 """
 
-import contextlib
 import datetime
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -85,7 +84,7 @@ class Heartbeat:
         self._watcher.join()
         self._sender.join(BEAT_S)
         if not self._sender.is_alive():  # else the store does not answer
-            with contextlib.suppress(RuntimeError):
+            with suppress(RuntimeError):
                 self._send(LEFT if kind is None else ENDED)
 
     def _send(self, beat: str) -> None:
@@ -95,7 +94,7 @@ class Heartbeat:
         n_beats = 0
         while not self._stop.wait(BEAT_S):
             n_beats += 1
-            with contextlib.suppress(RuntimeError):  # the machine with the store does not answer
+            with suppress(RuntimeError):  # the machine with the store does not answer
                 self._send(str(n_beats))
                 others = (other for other in range(self.n_processes) if other != self.rank)
                 self._found_lost = any([self.is_lost(other) for other in others])

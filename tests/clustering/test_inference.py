@@ -14,8 +14,8 @@ from shoal.clustering.inference import (
     has_peaked,
     infer,
     infer_inductive,
+    linked_clusters,
 )
-from shoal.clustering.links import linked_clusters
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import ShiftSettings, mean_shift
 from shoal.clustering.n_clusters import estimate_n_clusters

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from shoal.arrays import UNLABELED
-from shoal.clustering.inference import InferenceSettings, infer
-from shoal.clustering.mixed_categories import (
+from shoal.clustering.categories import (
     LABEL_RATIO_RANGE,
     MAX_COMPARED,
     STRAY_LABELS,
@@ -16,6 +15,7 @@ from shoal.clustering.mixed_categories import (
     label_ratios,
     split_mixtures,
 )
+from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.sums import unit_points
 
 N_EACH = 30

@@ -13,13 +13,14 @@ from shoal.clustering.products import (
     TENSOR_BFLOAT16,
     TENSOR_TFLOAT32,
     Points,
+    Workers,
     largest_columns,
+    matmul_precision,
 )
 from shoal.clustering.ward.bounds import Margins, merged_low
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.lists import empty_lists
 from shoal.clustering.ward.scan import Clusters
-from shoal.clustering.workers import Workers, matmul_precision
 
 ALL = {
     "bfloat16": BFLOAT16,

@@ -5,12 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.clustering.products import FLOAT64
+from shoal.clustering.products import FLOAT64, Workers
 from shoal.clustering.ward import rounds, scan
 from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.lists import Lists, Pairs, Partners, empty_lists, follow, join
-from shoal.clustering.workers import Workers
 
 MARGINS = Margins.of(5, 4.0)
 

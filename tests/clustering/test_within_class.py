@@ -6,8 +6,7 @@ import torch
 
 from shoal.clustering.blend import blend
 from shoal.clustering.estimators import MeanShiftClustering
-from shoal.clustering.inference import InferenceSettings, infer
-from shoal.clustering.links import GRID, RIDGE, reduce_within_class
+from shoal.clustering.inference import GRID, RIDGE, InferenceSettings, infer, reduce_within_class
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.sums import unit_points
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from shoal.clustering.products import all_workers
 from shoal.clustering.ward import ward_linkage
-from shoal.clustering.workers import all_workers
 
 CPU = torch.device("cpu")
 

@@ -11,7 +11,7 @@ from scipy.io import savemat
 
 from shoal.data.benchmarks import load_split, read_benchmark
 from shoal.data.benchmarks.official_images import Part
-from shoal.data.splits import known_novel_split
+from shoal.data.collection import known_novel_split
 from shoal.errors import DataError
 
 

@@ -10,8 +10,8 @@ from PIL import Image
 
 from shoal.data.benchmarks import load_split, read_benchmark
 from shoal.data.benchmarks.official_images import ORDER_IS_LOST
+from shoal.data.collection import known_novel_split
 from shoal.data.pixels.loading import load_pixels
-from shoal.data.splits import known_novel_split
 from shoal.errors import DataError
 
 CLASSES = load_split("cub").class_names or ()

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.data.splits import hold_out_validation, known_novel_split
+from shoal.data.collection import hold_out_validation, known_novel_split
 
 
 @given(

@@ -9,9 +9,8 @@ import torch
 from sklearn.datasets import load_digits
 
 from shoal.clustering.calibration import Calibration
-from shoal.clustering.categories import describe, other_neighbors
+from shoal.clustering.categories import Mixtures, describe, other_neighbors
 from shoal.clustering.inference import infer
-from shoal.clustering.mixed_categories import Mixtures
 from shoal.clustering.sums import unit_points
 from shoal.data.readers.embeddings import Embeddings
 from shoal.discovery.results import (

@@ -6,7 +6,7 @@ import numpy as np
 
 from digit_runs import write_plain
 from shoal.report.page import render_report
-from shoal.report.suggestions import suggested_splits
+from shoal.report.summary import suggested_splits
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Assignment, Category, Run
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from shoal.errors import NotInRun
-from shoal.report.suggestions import separation, suggested_merges, suspicious_labels
+from shoal.report.summary import separation, suggested_merges, suspicious_labels
 from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun

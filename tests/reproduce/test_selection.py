@@ -4,7 +4,7 @@ import torch
 
 from shoal.clustering.matching import gcd_accuracy
 from shoal.clustering.tree import Tree
-from shoal.data.splits import hold_out_validation
+from shoal.data.collection import hold_out_validation
 from shoal.reproduce import selection
 from shoal.reproduce.selection import select_by_hidden_labels, with_hidden_classes
 from shoal.training.validation import Validation, validate

@@ -6,8 +6,8 @@ from scipy.cluster.hierarchy import fcluster, ward
 
 from shoal.errors import DataError, UsageError
 from shoal.review import verbs
-from shoal.review.parts import cut, parts_of
 from shoal.review.review import Review
+from shoal.review.state import cut, parts_of
 from shoal.runs import Run
 
 

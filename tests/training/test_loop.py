@@ -14,7 +14,7 @@ from shoal.errors import ShoalError, UsageError
 from shoal.training import loop
 from shoal.training.loop import read_checkpoint, train
 from shoal.training.model import Model, TaskShape
-from shoal.training.task import Task
+from shoal.training.tokens import Task
 from shoal.training.train_settings import ViewSettings
 
 KEEP = (

@@ -103,7 +103,7 @@ def compare(
     """
     began_at = time.monotonic()  # importing torch takes seconds
     from shoal.discovery.comparison.compare import prepare_comparison
-    from shoal.discovery.comparison.comparison_settings import choose_comparison
+    from shoal.discovery.discovery_settings import choose_comparison
     from shoal.discovery.job import ImageSource
     from shoal.methods.registry import read_changes
 

@@ -10,24 +10,15 @@ import typer
 from typer.core import TyperGroup
 
 from shoal.allocator import reuse_freed_memory
-from shoal.cli import (
-    assign,
-    cache,
-    cluster,
-    compare,
-    datasets,
-    demo,
-    discover,
-    doctor,
-    embed,
-    evaluate,
-    export,
-    report,
-    reproduce,
-    review,
-)
+from shoal.cli.assign import assign
+from shoal.cli.cluster import cluster, embed
+from shoal.cli.compare import compare
 from shoal.cli.console import is_first_process, log_error, verbosity
-from shoal.cli.encoders import encoders
+from shoal.cli.discover import demo, discover
+from shoal.cli.finished_run import evaluate, export, report
+from shoal.cli.installation import cache, datasets, doctor, encoders
+from shoal.cli.reproduce import reproduce
+from shoal.cli.review import review
 from shoal.errors import ShoalError, command_line, shown
 
 # Commands that run in several processes; all others run in the main process only
@@ -110,24 +101,24 @@ app = typer.Typer(
     """,
 )
 SHORT_HELP: dict[Callable[..., None], str] = {
-    demo.demo: "Try it on 498 photographs, offline.",
-    discover.discover: "Discover the categories of images.",
-    compare.compare: "Compare methods on your images.",
-    cluster.cluster: "Discover the categories of embeddings.",
-    report.report: "Write a run as an HTML page.",
-    review.review: "Confirm, name, merge and split categories in a browser.",
-    evaluate.evaluate: "Score a run by true classes.",
-    assign.assign: "Assign new images to a run's categories.",
-    embed.embed: "Write the embeddings of images.",
-    export.export: "Export a run for other programs.",
-    reproduce.reproduce: "Reproduce tables of the CMS paper.",
-    cache.cache: "List or delete the cache.",
-    doctor.doctor: "Check the installation.",
+    demo: "Try it on 498 photographs, offline.",
+    discover: "Discover the categories of images.",
+    compare: "Compare methods on your images.",
+    cluster: "Discover the categories of embeddings.",
+    report: "Write a run as an HTML page.",
+    review: "Confirm, name, merge and split categories in a browser.",
+    evaluate: "Score a run by true classes.",
+    assign: "Assign new images to a run's categories.",
+    embed: "Write the embeddings of images.",
+    export: "Export a run for other programs.",
+    reproduce: "Reproduce tables of the CMS paper.",
+    cache: "List or delete the cache.",
+    doctor: "Check the installation.",
 }
 for command, short_help in SHORT_HELP.items():
     app.command(short_help=short_help)(command)
 app.add_typer(encoders, name="encoders")
-app.add_typer(datasets.app, name="datasets")
+app.add_typer(datasets, name="datasets")
 
 
 def _print_version(is_requested: bool) -> None:

@@ -23,16 +23,19 @@ from torch import Tensor
 
 from shoal.clustering.products import (
     BFLOAT16,
+    FEW_PRODUCTS,
     FLOAT32,
     FLOAT64,
     UNDERFLOW,
     Points,
     Precision,
     Rows,
+    Scratch,
+    all_workers,
     largest_columns,
+    matmul_precision,
 )
 from shoal.clustering.sums import earlier_copies, equal_rows, similarities
-from shoal.clustering.workers import FEW_PRODUCTS, Scratch, all_workers, matmul_precision
 from shoal.device import multiplies_bfloat16
 
 # Largest number of candidates beyond k; a query with more is searched in the next precision

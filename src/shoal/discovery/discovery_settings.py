@@ -1,9 +1,10 @@
-"""The settings of `shoal discover`, and how flags, files and recipes are combined."""
+"""Settings of `shoal discover` and `shoal compare`: how flags, files and recipes are combined."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, TypedDict
 
+from shoal.arrays import as_count, as_number
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.n_clusters import read_n_clusters
 from shoal.device import AnyDevice, check_seed
@@ -22,9 +23,11 @@ from shoal.methods.registry import (
     get_method,
     has_setting,
     load_recipe,
+    plain_name,
     recipe_names,
     with_encoder,
 )
+from shoal.runs import RESULTS
 from shoal.settings import (
     BelowOne,
     Plain,
@@ -42,6 +45,17 @@ Minutes = Annotated[
 ]
 CPU_RECIPE = "cpu"
 GPU_RECIPE = "gpu"
+
+# The name of the row without training
+FROZEN = RESULTS[0]
+
+DEFAULT_METHODS = ("cms", "simgcd", "gcd")
+
+# Fields of `DiscoverySettings` that cannot be set in a comparison
+EXCLUDED = {"recipe", "method", "method_settings", "train", "max_minutes"}
+
+# Settings that must be the same for all methods, which share images, frozen embeddings and K
+SHARED_SETTINGS = ("encoder", "input_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,3 +332,100 @@ def _check_training(settings: DiscoverySettings, **arguments: Any) -> None:
             f"{found[0]}, but the method {settings.method} does not train; leave it out"
         )
     raise UsageError(f"{found[0]}, but training is disabled; leave it out, or give --train")
+
+
+# Fields of `DiscoverySettings` that are set for all methods together
+COMMON_FIELDS = {field.name for field in fields(DiscoverySettings)} - EXCLUDED
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonSettings:
+    """The settings of a comparison, as in its config.yaml."""
+
+    # Settings as for `shoal discover`; the first are those of the frozen encoder
+    methods: tuple[DiscoverySettings, ...]
+    # Number of repetitions, each with other held-out labels and new training runs
+    repeats: int = 1
+    # Stop training after this many minutes; the finished methods are compared
+    max_minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        as_count(self.repeats, name="repeats", least=1)
+        if self.max_minutes is not None and not as_number(self.max_minutes, name="max_minutes") > 0:
+            raise UsageError(f"max_minutes: found {self.max_minutes}, expected a number above 0")
+
+    @property
+    def frozen(self) -> DiscoverySettings:
+        """The settings of the frozen encoder, with those that all methods share."""
+        return self.methods[0]
+
+
+def name_of(settings: DiscoverySettings) -> str:
+    return settings.method if settings.train else FROZEN
+
+
+def title_of(name: str) -> str:
+    return "frozen encoder" if name == FROZEN else get_method(name).title
+
+
+def choose_comparison(
+    methods: str | Sequence[str] | None = None,
+    *,
+    repeats: int = 1,
+    max_minutes: float | None = None,
+    epochs: int | None = None,
+    changes: Mapping[str, Any] | None = None,
+    **shared: Any,
+) -> ComparisonSettings:
+    """Return the settings of each method by name, and of the frozen encoder.
+
+    `shared` are arguments of `choose_settings`, for all of them. `changes` are settings by dotted
+    name: for every method that has the setting or, with a method's name in front, for that method.
+    """
+    names = read_methods(methods)
+    changes = dict(changes or {})
+    for change in changes:
+        if not any(is_for(name, change) for name in names):
+            raise UsageError(
+                describe_unknown_setting(change, names[0], "--set", further=COMMON_FIELDS)
+            )
+        if change != plain_name(change) and plain_name(change) in SHARED_SETTINGS:
+            raise UsageError(f"--set {change}: must be the same for all methods; set it for all")
+    for name in (*sorted(EXCLUDED), "protocol"):
+        if shared.pop(name, None) is not None:
+            raise UsageError(f"{name}: a comparison takes the default recipe of each method")
+    chosen = [_choose(name, epochs, changes, shared) for name in names]
+    # Changes of the default method alone are not for the frozen encoder.
+    common = {
+        name: value for name, value in changes.items() if not name.startswith(f"{DEFAULT_METHOD}.")
+    }
+    frozen = replace(_choose(DEFAULT_METHOD, None, common, shared), train=False)
+    return ComparisonSettings(methods=(frozen, *chosen), repeats=repeats, max_minutes=max_minutes)
+
+
+def read_methods(methods: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return names of methods from 'cms,gcd' or a list: two or more, each once."""
+    if methods is None:
+        return DEFAULT_METHODS
+    if isinstance(methods, str):
+        methods = methods.replace(",", " ").split()
+    for name in methods:
+        get_method(name)
+    if len(methods) < 2 or len(set(methods)) < len(methods):
+        raise UsageError(
+            f"methods: found {', '.join(methods) or 'none'}, expected two or more different ones, "
+            "as in cms,gcd; `shoal discover --method NAME` compares one with the frozen encoder"
+        )
+    return tuple(methods)
+
+
+def _choose(method: str, epochs: int | None, changes: Plain, shared: Plain) -> DiscoverySettings:
+    if not get_method(method).trains:
+        epochs = None
+    changes = {name: value for name, value in changes.items() if is_for(method, name)}
+    settings = choose_settings(method=method, epochs=epochs, changes=changes, **shared)
+    return replace(settings, train=True, max_minutes=None)
+
+
+def is_for(method: str, change: str) -> bool:
+    return change in COMMON_FIELDS or has_setting(method, change)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -21,7 +21,7 @@ from shoal.data.readers import read_collection
 from shoal.data.readers.boxes import BoxOptions
 from shoal.data.readers.folders import SHARD_SUFFIXES, TABLE_SUFFIXES
 from shoal.data.storage import absolute
-from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.discovery.discovery_settings import ComparisonSettings, DiscoverySettings
 from shoal.discovery.reporter import Reporter
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.vision import Encoder
@@ -31,9 +31,6 @@ from shoal.methods.method import Representation
 from shoal.methods.trunk_outputs import TrunkOutputs
 from shoal.runs import Run
 from shoal.settings import Plain
-
-if TYPE_CHECKING:
-    from shoal.discovery.comparison.comparison_settings import ComparisonSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +120,7 @@ class Job(ABC):
     began_at: float = field(default_factory=time.monotonic)
 
     @property
-    def config(self) -> "DiscoverySettings | ComparisonSettings":
+    def config(self) -> DiscoverySettings | ComparisonSettings:
         return self.settings
 
     @property

@@ -22,15 +22,16 @@ from shoal.arrays import UNLABELED, Floats, Ints, nan_to_null
 from shoal.clustering.calibration import Calibration, calibrate, fit_seen_probability
 from shoal.clustering.categories import (
     Membership,
+    Mixtures,
     category_names,
     describe,
+    find_mixtures,
     number_clusters,
     other_neighbors,
     same_category_share,
 )
 from shoal.clustering.inference import InferenceSettings, check_task, infer
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.clustering.mixed_categories import Mixtures, find_mixtures
 from shoal.clustering.neighbors import Neighbors
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import CategoryTree
@@ -40,7 +41,7 @@ from shoal.device import AnyDevice, choose_device
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.reporter import CLUSTERING, LOGGED, Reporter
-from shoal.discovery.reviewed.previous_categories import (
+from shoal.discovery.reviewed.refinement import (
     continue_categories,
     n_clusters_to_continue,
     reuse_names,
@@ -49,8 +50,7 @@ from shoal.errors import AVERAGE_LINKAGE, doubt_labels
 from shoal.files import make_folder, write_text
 from shoal.methods.method import Discovery, Representation, as_discovery, shift_and_cut
 from shoal.methods.registry import get_method
-from shoal.report.suggestions import suggested_splits
-from shoal.report.summary import doubt_estimate, summarize_run
+from shoal.report.summary import doubt_estimate, suggested_splits, summarize_run
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import (
     MIXED_FROM,
@@ -67,6 +67,8 @@ from shoal.settings import Plain
 
 # Typical images listed for a category
 N_EXEMPLARS = 5
+
+FROZEN, TRAINED = RESULTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -365,7 +367,6 @@ def cluster_embeddings(
     labels = embeddings.labels
     check_task(labels, settings.n_clusters, settings.inference)
     points = unit_points(embeddings.x, device=torch_device)
-    known = labels[labels >= 0]
     shift = settings.inference.shift
     with locked(out):
         run = Run.create(out, force=force)
@@ -375,7 +376,7 @@ def cluster_embeddings(
             device=str(torch_device),
             command=command,
             n_images=len(points),
-            n_labeled=len(known),
+            n_labeled=int((labels != UNLABELED).sum()),
         )
         with reporter.progress(CLUSTERING):
             inference = infer(points, labels, settings.n_clusters, settings.inference, is_unit=True)
@@ -385,9 +386,6 @@ def cluster_embeddings(
         write_result(run, named, shift)
         run.finish()
     return run
-
-
-FROZEN, TRAINED = RESULTS
 
 
 def cluster(
@@ -434,8 +432,10 @@ def write_results(job: Job, result: Result, other: Result | None) -> None:
     Files that a resumed run wrote before it was interrupted, and no longer writes, are removed.
     """
     run = job.run
-    run.drop("accuracy.json", "map.npz", "model.safetensors", "model.json", "report.html")
-    run.drop("shifted.npy", "shifts.json", "tree.npy")
+    run.drop(
+        *("accuracy.json", "map.npz", "model.safetensors", "model.json", "report.html"),
+        *("shifted.npy", "shifts.json", "tree.npy"),
+    )
     trained = Run(run.path / TRAINED)
     if trained.has("provenance.json") and (other is None or other.name != TRAINED):
         trained.abandon()

@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from shoal.array_cache import read_array, write_array
-from shoal.arrays import digest_names
+from shoal.arrays import digest_names, read_array, write_array
 from shoal.data.collection import Collection
 from shoal.data.pixels.loading import Pixels, load_pixels, none_readable
 from shoal.data.pixels.workers import available_cpus

@@ -5,7 +5,6 @@ compiled for this processor. Images are processed in chunks of a fixed size, the
 the tokens of an image do not depend on its batch. N images, T the shape of one image's tokens.
 """
 
-import functools
 import hashlib
 import logging
 import os
@@ -193,7 +192,7 @@ def probe_images(size: int) -> Tensor:
     return torch.linspace(-1, 1, 2 * 3 * size * size).mul(size).sin().view(2, 3, size, size)
 
 
-@functools.cache
+@cache
 def warn_once(text: str) -> None:
     """Log a warning once in the first process: a run loads its encoder more than once."""
     if is_main():

@@ -29,7 +29,7 @@ from shoal.files import cache_folder, scratch_array, writing
 from shoal.settings import Plain
 from shoal.training.loop import Trained, train
 from shoal.training.model import Model, TaskShape, shape_of
-from shoal.training.task import Task
+from shoal.training.tokens import Task
 from shoal.training.train_settings import TrainSettings
 
 

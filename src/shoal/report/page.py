@@ -20,7 +20,7 @@ from shoal.report import summary
 from shoal.report.figures import FIGURES, inline_svg
 from shoal.report.map import MapLayout, cached_layouts, pca_layouts
 from shoal.report.rendering import data_uris, read_templates, render, tree_list
-from shoal.report.suggestions import (
+from shoal.report.summary import (
     MOST_COMPARED,
     suggested_merges,
     suggested_splits,

@@ -14,15 +14,14 @@ import torch
 from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.data.benchmarks import Part, read_benchmark
 from shoal.data.benchmarks.benchmark import Benchmark
+from shoal.data.collection import hold_out_validation
 from shoal.data.pixels.loading import load_pixels, none_readable
-from shoal.data.splits import hold_out_validation
 from shoal.encoders.vision import CROP_RATIO, ImageRows
 from shoal.methods.registry import get_method
 from shoal.methods.trunk_outputs import TrunkOutputs, trunk_key
 from shoal.reproduce.plan import Cell
 from shoal.reproduce.selection import select_by_hidden_labels, with_hidden_classes
-from shoal.training.task import Task
-from shoal.training.tokens import resident
+from shoal.training.tokens import Task, resident
 from shoal.training.validation import ValidationSet
 
 

@@ -30,7 +30,7 @@ from shoal.reproduce.plan import Cell, Plan, ReproduceOptions, check_changes, ma
 from shoal.reproduce.tables import Record, Result, build_table, describe, read_result, recall
 from shoal.runs import csv_text
 from shoal.training.loop import is_finished
-from shoal.training.task import Task
+from shoal.training.tokens import Task
 from shoal.training.validation import validate
 
 

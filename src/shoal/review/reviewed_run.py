@@ -16,9 +16,8 @@ import numpy as np
 
 from shoal.arrays import Bools, Floats, Ints
 from shoal.review.actions import CONFIRMED, MOVED, STATUSES, Action
-from shoal.review.parts import proposed_split
 from shoal.review.review import FILE, OtherResult, Review
-from shoal.review.state import Record, State, by_category, typical_first
+from shoal.review.state import Record, State, by_category, proposed_split, typical_first
 from shoal.runs import (
     MIXED_FROM,
     NO_CATEGORY,

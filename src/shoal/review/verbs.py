@@ -13,8 +13,7 @@ import numpy as np
 from shoal.arrays import Ints
 from shoal.errors import UnknownName, UsageError, folded
 from shoal.review.actions import PREDICTED, Action, Group, about_images, checked_name
-from shoal.review.parts import labeled_first, parts_of, proposed_split
-from shoal.review.state import State, by_category
+from shoal.review.state import State, by_category, labeled_first, parts_of, proposed_split
 from shoal.runs import NO_CATEGORY
 
 # A category by name or id; NumPy integers are ids too

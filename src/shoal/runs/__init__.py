@@ -3,8 +3,18 @@
 Imports no torch.
 """
 
-from shoal.runs.lock import LOCK, check_not_locked, locked, locked_file
-from shoal.runs.run import COMPARED, PARTS, RESULTS, THUMBNAILS, Run, environment
+from shoal.runs.run import (
+    COMPARED,
+    LOCK,
+    PARTS,
+    RESULTS,
+    THUMBNAILS,
+    Run,
+    check_not_locked,
+    environment,
+    locked,
+    locked_file,
+)
 from shoal.runs.tables import (
     DECIMALS,
     MIXED_FROM,

@@ -31,6 +31,9 @@ trained/.
 Rows of arrays, assignments and thumbnails are the same images in the same order. Each file is
 written completely or not at all. While a process writes to the folder there is a run.lock. A run is
 finished when provenance.json has `finished`; a finished run is overwritten only on request.
+
+Locks are those of the operating system, by filelock: they end with their process, even when it is
+killed. The lock file names the process.
 """
 
 import contextlib
@@ -40,6 +43,7 @@ import os
 import platform
 import re
 import shutil
+import socket
 import time
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -49,11 +53,11 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
+from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 from numpy.typing import NDArray
 
 from shoal.errors import DataError, UsageError, shown
 from shoal.files import atomic_file, make_folder, open_no_follow, write_text, writing
-from shoal.runs.lock import LOCK, check_not_locked
 from shoal.runs.tables import (
     TABLE,
     Assignment,
@@ -70,6 +74,11 @@ from shoal.runs.tables import (
     write_csv,
 )
 from shoal.settings import Plain, Settings, dump_settings, load_settings, read_yaml
+
+LOCK = "run.lock"
+
+# Seconds to wait for a lock; `check_not_locked` of another process takes it for a moment
+WAIT_S = 0.5
 
 THUMBNAILS = "thumbnails.bin"
 
@@ -134,6 +143,72 @@ RESULTS = ("frozen", "trained")
 RECORDED_PACKAGES = (
     *("shoal", "torch", "openvino", "numpy", "scipy", "scikit-learn", "pillow", "transformers"),
 )
+
+
+@contextlib.contextmanager
+def locked(folder: Path | str) -> Iterator[None]:
+    """Lock a run folder, created if missing; refuse one that another process has locked.
+
+    The folder is removed if it is empty in the end. The lock is reentrant.
+    """
+    file = Path(folder).absolute() / LOCK
+    try:
+        with _held(file, folder, WAIT_S):
+            yield
+    finally:
+        with contextlib.suppress(OSError):  # not empty
+            file.parent.rmdir()
+
+
+def locked_file(file: Path, wait_s: float = WAIT_S) -> contextlib.AbstractContextManager[None]:
+    """Lock a file by a hidden file next to it; refuse one that another process has locked."""
+    return _held(file.absolute().with_name(f".{file.name}.lock"), file, wait_s)
+
+
+def check_not_locked(folder: Path | str) -> None:
+    file = Path(folder).absolute() / LOCK
+    if file.is_file():
+        # A folder that is not writable is refused elsewhere.
+        with contextlib.suppress(OSError), _refused(file, folder), _lock(file).acquire(WAIT_S):
+            pass
+
+
+@contextlib.contextmanager
+def _held(file: Path, path: Path | str, wait_s: float) -> Iterator[None]:
+    make_folder(file.parent)
+    lock = _lock(file)
+    with writing(file), _refused(file, path):
+        lock.acquire(wait_s)
+    try:
+        if not isinstance(lock, SoftFileLock):  # a soft lock names its process itself
+            with contextlib.suppress(OSError):  # Windows refuses writing to a locked file
+                file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
+        yield
+    finally:
+        if lock.lock_counter == 1:
+            with contextlib.suppress(OSError):  # filelock tolerates a removed file
+                file.unlink()
+        lock.release()
+
+
+def _lock(file: Path) -> BaseFileLock:
+    return FileLock(file, poll_interval=0.01, is_singleton=True)
+
+
+@contextlib.contextmanager
+def _refused(file: Path, path: Path | str) -> Iterator[None]:
+    """Convert a timeout to an error that names the process with the lock."""
+    try:
+        yield
+    except Timeout as error:
+        try:
+            holder = " ".join(file.read_text(errors="replace").split())[:200]
+        except OSError:
+            holder = ""
+        raise UsageError(
+            f"{path}: is being written by {holder or 'another process'}; wait until it ends, or "
+            "choose another path"
+        ) from error
 
 
 class Run:

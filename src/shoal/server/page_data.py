@@ -14,12 +14,11 @@ import numpy as np
 from shoal.arrays import Ints
 from shoal.boxes import split_file, split_name
 from shoal.errors import DataError, count, first_few, shown
-from shoal.report.suggestions import expected_labels
+from shoal.report.summary import expected_labels
 from shoal.review.actions import STATUSES, Action
-from shoal.review.parts import proposed_split
 from shoal.review.review import Review
 from shoal.review.reviewed_run import current_names
-from shoal.review.state import Record, State
+from shoal.review.state import Record, State, proposed_split
 from shoal.runs import NO_CATEGORY, Run
 
 # Maximum number of past actions on the page

@@ -22,12 +22,11 @@ from shoal.report.map import (
     stratified,
     tsne,
 )
-from shoal.report.suggestions import ONE_GROUP, close_pairs, may_be_part, sampled
+from shoal.report.summary import ONE_GROUP, close_pairs, may_be_part, sampled
 from shoal.review.actions import CONFIRMED, MOVED, PREDICTED, REJECTED
-from shoal.review.parts import parts_of
 from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun
-from shoal.review.state import by_category
+from shoal.review.state import by_category, parts_of
 from shoal.review.whitening import BLOCK_ROWS, unit, whitened
 from shoal.runs import NO_CATEGORY, read_vectors
 

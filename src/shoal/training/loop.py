@@ -34,7 +34,7 @@ from shoal.files import atomic_file, make_folder, write_text
 from shoal.runs import reading
 from shoal.settings import Plain, differences, to_dict
 from shoal.training.model import Model, Tensors
-from shoal.training.task import Task
+from shoal.training.tokens import Task
 from shoal.training.train_settings import TrainSettings
 from shoal.training.trainer import OPTIMIZER, Sgd, Trainer
 from shoal.training.validation import Validation

@@ -1,10 +1,12 @@
-"""Pixels on the device, and the trunk's tokens of un-augmented images and of a pool of random
+"""The task of a training run: images, the user's labels, and which of these the loss must not see;
+and its inputs: pixels on the device, and the trunk's tokens of images and of a pool of random
 views, computed once.
 
 The trunk is frozen, so after the first pass only the tail has to run over these.
 
-Shapes: N images, T the shape of one image's tokens, D the dimension of an embedding, P views of
-each image in a pool; of these N · P views, U are computed. R rows of images or views.
+Shapes: N images, n of them for training, T the shape of one image's tokens, D the dimension of an
+embedding, P views of each image in a pool; of these N · P views, U are computed. R rows of images
+or views.
 """
 
 import math
@@ -16,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.array_cache import read_array, write_array
-from shoal.arrays import Ints
+from shoal.arrays import UNLABELED, Ints, digest_rows, read_array, write_array
+from shoal.data.pixels.loading import Pixels
 from shoal.device import free_memory
 from shoal.distributed import gather_rows, shard, take_rows, world_size
 from shoal.encoders.vision import (
@@ -29,8 +31,10 @@ from shoal.encoders.vision import (
 )
 from shoal.files import cache_folder, scratch_array, writing
 from shoal.progress import Progress, count_after
+from shoal.settings import Plain
 from shoal.training.sampling import choose_views, make_views, sample_view_parameters
 from shoal.training.train_settings import ViewSettings
+from shoal.training.validation import ValidationSet
 
 # Maps the tokens (or images) of a batch to rows (b, D) of any norm
 Represent = Callable[[Tensor], Tensor]
@@ -258,3 +262,58 @@ def pool_views(
     else:
         tokens = _run_trunk_cached(images, len(made), encoder, progress, cache_key)
     return ViewPool(tokens, n_pooled, made.to(device))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Images, the labels a user has (-1 elsewhere), and the validation images."""
+
+    pixels: ImageRows
+    labels: Ints
+    # Rows whose labels the loss does not see: they choose the snapshot and K. None: the last
+    # snapshot is used, and no K is estimated.
+    validation: Ints | None = None
+    # Whether these images are trained on without their labels; else the loss does not see them
+    trains_on_validation: bool = True
+    # Other images that choose the snapshot and K instead of the validation rows
+    validation_set: ValidationSet | None = None
+    n_clusters: int | None = None
+    tokens: TokenCache | None = None
+    # The pool of views, if it is cached and the settings ask for one
+    pool: ViewPool | None = None
+
+    @property
+    def training(self) -> Ints:
+        """The rows that are trained on, (n,)."""
+        rows = np.arange(len(self.labels))
+        if self.validation is None or self.trains_on_validation:
+            return rows
+        return np.setdiff1d(rows, self.validation)
+
+    @property
+    def visible_labels(self) -> Ints:
+        """The labels (N,) that the loss may see, -1 elsewhere."""
+        labels = self.labels.copy()
+        if self.validation is not None:
+            labels[self.validation] = UNLABELED
+        return labels
+
+    @property
+    def training_labels(self) -> Ints:
+        """Those of the training rows, (n,)."""
+        return self.visible_labels[self.training]
+
+    def identity(self) -> Plain:
+        """Return what must be the same for a training run to be resumed."""
+        images = (
+            self.pixels.checksum if isinstance(self.pixels, Pixels) else digest_rows(self.pixels)
+        )
+        validation = None if self.validation is None else digest_rows(self.validation)
+        other = None if self.validation_set is None else digest_rows(self.validation_set.pixels)
+        return {
+            "images": images,
+            "labels": digest_rows(self.labels),
+            "validation": validation,
+            "trains_on_validation": self.trains_on_validation,
+            "validation_set": other,
+        }

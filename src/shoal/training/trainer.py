@@ -28,8 +28,8 @@ from shoal.progress import Progress
 from shoal.settings import Plain
 from shoal.training.model import Batch, Epoch, Model, Tensors, consecutive_labels
 from shoal.training.sampling import EPOCH, OBJECTIVE, POOL, Sampler, make_views
-from shoal.training.task import Task
 from shoal.training.tokens import (
+    Task,
     pool_views,
     resident,
     take,

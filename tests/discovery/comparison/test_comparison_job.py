@@ -18,8 +18,8 @@ from shoal.data.pixels.loading import load_pixels
 from shoal.discovery.assign import Assigner
 from shoal.discovery.comparison import compare as job
 from shoal.discovery.comparison.compare import ComparisonJob
-from shoal.discovery.comparison.comparison_settings import choose_comparison
 from shoal.discovery.comparison.evaluation import Comparison, split_labels
+from shoal.discovery.discovery_settings import choose_comparison
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.run_job import run_job
 from shoal.discovery.trained import trained_result
@@ -27,7 +27,7 @@ from shoal.errors import UsageError
 from shoal.methods.cms import Cms
 from shoal.methods.registry import get_method
 from shoal.runs import Run, locked
-from shoal.training.task import Task
+from shoal.training.tokens import Task
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

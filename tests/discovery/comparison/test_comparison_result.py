@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from shoal.clustering.matching import Accuracy
-from shoal.discovery.comparison.comparison_settings import title_of
 from shoal.discovery.comparison.evaluation import Comparison, Row
+from shoal.discovery.discovery_settings import title_of
 from shoal.errors import DataError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.discovery.comparison.comparison_settings import (
+from shoal.discovery.discovery_settings import (
     ComparisonSettings,
     choose_comparison,
     name_of,

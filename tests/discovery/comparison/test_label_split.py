@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from shoal.data.collection import Collection
-from shoal.discovery.comparison.comparison_settings import choose_comparison
 from shoal.discovery.comparison.evaluation import (
     LabelSplit,
     find_correct,
     split_labels,
     without_labels,
 )
+from shoal.discovery.discovery_settings import choose_comparison
 from shoal.discovery.trained.evaluation import hold_out
 from shoal.errors import DataError
 from shoal.runs import Assignment

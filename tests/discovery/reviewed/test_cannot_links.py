@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from shoal.discovery.reviewed.previous_categories import apply_cannot_links
+from shoal.discovery.reviewed.refinement import apply_cannot_links
 
 ANGLES = torch.deg2rad(torch.tensor([0.0, 5, 20, 60, 65, 180], dtype=torch.float64))
 POINTS = torch.stack([ANGLES.cos(), ANGLES.sin()], dim=1)

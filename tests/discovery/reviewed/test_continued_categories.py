@@ -10,7 +10,7 @@ import torch
 from shoal.data.collection import Collection, PreviousCategories
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.results import FROZEN, frozen_result
-from shoal.discovery.reviewed.previous_categories import count_reviewed
+from shoal.discovery.reviewed.refinement import count_reviewed
 from shoal.methods.method import Representation
 
 PLACES = [0, 1, 2, 30, 31, 32, 150, 151, 152, 90, 91, 92, 93]

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from shoal.discovery.reviewed.previous_categories import match_groups
+from shoal.discovery.reviewed.refinement import match_groups
 
 
 @pytest.mark.parametrize(

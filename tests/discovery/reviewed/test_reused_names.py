@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from shoal.data.collection import PreviousCategories
-from shoal.discovery.reviewed.previous_categories import reuse_names
+from shoal.discovery.reviewed.refinement import reuse_names
 from small_points import at
 
 IMAGES = [f"{letter}.png" for letter in "abcdefghij"]

@@ -8,9 +8,9 @@ depends on the device.
 import torch
 from torch import Tensor
 
+from shoal.clustering.products import Scratch
 from shoal.clustering.sums import halving_sum
 from shoal.clustering.ward.bounds import weight
-from shoal.clustering.workers import Scratch
 
 # Differences per chunk; on the CPU a chunk fits into the cache
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}

@@ -25,6 +25,8 @@ from shoal.clustering.products import (
     TENSOR_BFLOAT16,
     TENSOR_TFLOAT32,
     Precision,
+    Workers,
+    all_workers,
 )
 from shoal.clustering.sums import earlier_copies, equal_rows, halving_sum
 from shoal.clustering.ward import triton_rounds, triton_scan
@@ -33,7 +35,6 @@ from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.lists import Lists, empty_lists, ready_lists
 from shoal.clustering.ward.rounds import as_merges, merge_round
 from shoal.clustering.ward.scan import Clusters
-from shoal.clustering.workers import Workers, all_workers
 from shoal.device import AnyDevice, choose_device, free_memory, multiplies_bfloat16
 from shoal.errors import DataError
 

@@ -19,13 +19,15 @@ from shoal.clustering.products import (
     TENSOR_BFLOAT16,
     Points,
     Precision,
+    Scratch,
+    Workers,
     largest_columns,
+    matmul_precision,
 )
 from shoal.clustering.ward import triton_scan
 from shoal.clustering.ward.bounds import Margins, product_low, weight
 from shoal.clustering.ward.exact import Geometry, moved_to_front
 from shoal.clustering.ward.lists import Decision, Lists, settle
-from shoal.clustering.workers import Scratch, Workers, matmul_precision
 
 # Largest number of columns of a block; on the CPU their points fit into the cache
 WIDTH = {"cpu": 1 << 14, "cuda": 1 << 17}

@@ -18,9 +18,8 @@ from shoal.data.benchmarks.official_images import (
     load_split,
     read_images,
 )
-from shoal.data.collection import Collection
+from shoal.data.collection import Collection, known_novel_split
 from shoal.data.readers.folders import check_folder
-from shoal.data.splits import known_novel_split
 from shoal.data.storage import Location
 from shoal.errors import DataError, UnknownName, first_few
 

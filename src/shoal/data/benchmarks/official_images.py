@@ -15,20 +15,17 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
 from PIL import Image
 
 from shoal.arrays import Ints
 from shoal.data.readers.folders import IMAGE_SUFFIXES, list_folder
 from shoal.data.storage import reading
 from shoal.errors import DataError, UnknownName
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 Part = Literal["train", "test"]
 
@@ -357,7 +354,7 @@ def _read_lines(file: Path) -> list[tuple[str, str]]:
     return rows
 
 
-def _read_matrix(file: Path, variable: str) -> "NDArray[np.void]":
+def _read_matrix(file: Path, variable: str) -> NDArray[np.void]:
     """Return one variable of a MATLAB file as a flat array; structures become records."""
     from scipy.io import loadmat  # takes a third of a second to import
 

@@ -1,1 +1,0 @@
-"""Decoded pixels in a memory-mapped cache, which later epochs and runs only read."""

@@ -3,7 +3,6 @@
 Workers import neither numpy nor torch, so that they start fast.
 """
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -16,7 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from concurrent.futures.thread import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context, resource_tracker
+from multiprocessing import get_context, parent_process, resource_tracker
 from pathlib import Path
 from types import ModuleType
 
@@ -211,7 +210,7 @@ def _prepare_worker() -> None:
 
 
 def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
+    parent = parent_process()
     assert parent is not None
     parent.join()
     os._exit(1)

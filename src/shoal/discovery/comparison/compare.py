@@ -18,11 +18,6 @@ import numpy as np
 from shoal.data.collection import Collection
 from shoal.data.storage import as_address
 from shoal.device import AnyDevice, choose_device
-from shoal.discovery.comparison.comparison_settings import (
-    ComparisonSettings,
-    choose_comparison,
-    name_of,
-)
 from shoal.discovery.comparison.evaluation import (
     PAGE,
     Comparison,
@@ -32,7 +27,13 @@ from shoal.discovery.comparison.evaluation import (
     run_folder,
     split_labels,
 )
-from shoal.discovery.discovery_settings import DiscoverySettings, SharedArguments
+from shoal.discovery.discovery_settings import (
+    ComparisonSettings,
+    DiscoverySettings,
+    SharedArguments,
+    choose_comparison,
+    name_of,
+)
 from shoal.discovery.job import EmbeddedImages, ImageSource, Job
 from shoal.discovery.reporter import Reporter, default_reporter
 from shoal.discovery.results import (

@@ -25,8 +25,7 @@ import numpy as np
 from shoal.arrays import UNLABELED, Bools, Floats, Ints, nan_to_null
 from shoal.clustering.matching import Accuracy, correct_images
 from shoal.data.collection import Collection
-from shoal.discovery.comparison.comparison_settings import FROZEN, title_of
-from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.discovery.discovery_settings import FROZEN, DiscoverySettings, title_of
 from shoal.discovery.job import check_collection
 from shoal.discovery.trained.evaluation import MIN_CATEGORIES, hold_out
 from shoal.errors import (

@@ -27,10 +27,9 @@ from shoal.clustering.blend import (
     sample_rows,
     try_shifts,
 )
-from shoal.clustering.links import reduce_within_class
+from shoal.clustering.inference import reduce_within_class
 from shoal.clustering.matching import correct_images
-from shoal.data.collection import Collection
-from shoal.data.splits import hold_out_validation
+from shoal.data.collection import Collection, hold_out_validation
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.reporter import Reporter

@@ -47,7 +47,7 @@ from shoal.progress import Progress
 from shoal.runs import Run
 from shoal.settings import Plain
 from shoal.training.loop import EarlyStopping, OnProgress, StopTraining, is_finished
-from shoal.training.task import Task
+from shoal.training.tokens import Task
 from shoal.training.validation import collapse_statistics, describe_collapse, is_collapsed
 
 # The title of the progress bar for each unit that is counted
