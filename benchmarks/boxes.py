@@ -19,9 +19,9 @@ from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
 from shoal.data.readers.boxes import BoxOptions
 
+# The longer side of photographs, and the width of canvases
 PER_IMAGE = 5
 SIDE = 300
-"""The longer side of photographs, and the width of canvases."""
 
 PIXELS = 224
 N_REPEATS = 3

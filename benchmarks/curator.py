@@ -29,15 +29,18 @@ from shoal.review.review import Review
 from shoal.runs import NO_CATEGORY, Run
 from shoal.server.search import Search
 
+# Candidates on a page of `grow`
 CANDIDATES_SHOWN = 24
-"""Candidates on a page of `grow`."""
+
+# Similar images on a screen
 SIMILAR_SHOWN = 100
-"""Similar images on a screen."""
 MAX_PARTS = 6
+
+# Before training, wrong images of a category are rejected if their share is at most this
 MAX_WRONG_SHARE = 0.2
-"""Before training, wrong images of a category are rejected if their share is at most this."""
+
+# Fewest images for which gathering a class pays off
 MIN_GATHERED = 3
-"""Fewest images for which gathering a class pays off."""
 
 
 @dataclass

@@ -30,8 +30,9 @@ THIS_SOURCE = Path(__file__).resolve().parent.parent / "src"
 SEED = 0
 N_CLASSES = 20
 SIDE = 320
+
+# Characters of the longest bar
 WIDTH = 30
-"""Characters of the longest bar."""
 
 
 @dataclass

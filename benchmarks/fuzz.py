@@ -25,11 +25,11 @@ from fuzz_inputs import Files, try_input
 from fuzz_runs import fork, make_settings, prepare, try_full_disk, try_kills
 from records import write_table
 
+# Rounds of kills per full disk
 DISK_EVERY = 3
-"""Rounds of kills per full disk."""
 
+# Kind of test -> how often each outcome occurred
 Outcomes = dict[str, Counter[str]]
-"""Kind of test -> how often each outcome occurred."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class Share:
     """The work of one process: numbers of inputs and kills, or seconds."""
 
     folder: Path
+    # A finished run without training
     finished: Path
-    """A finished run without training."""
     seed: str
     inputs: int | None
     kills: int | None
+    # Half of them are for inputs, half for runs
     seconds: float | None
-    """Half of them are for inputs, half for runs."""
 
 
 def fuzz(share: Share) -> tuple[Outcomes, list[str]]:

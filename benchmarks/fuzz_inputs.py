@@ -38,8 +38,8 @@ TOKENS = (
     b"\xff\xfe",
 )
 
+# Kind of input -> valid files, and the function that reads one
 Readers = dict[str, tuple[list[Path], Callable[[Path], object]]]
-"""Kind of input -> valid files, and the function that reads one."""
 
 
 class Hang(Exception):

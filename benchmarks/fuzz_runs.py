@@ -36,8 +36,9 @@ from shoal.runs import Run
 ENCODER = "fuzz/small"
 SIZE = 16
 REFUSED = 3
+
+# Files that differ between runs, because they contain times
 FILES_WITH_TIMES = ("provenance.json", "metrics.jsonl", "train.log", "report.html")
-"""Files that differ between runs, because they contain times."""
 
 
 def make_settings() -> DiscoverySettings:

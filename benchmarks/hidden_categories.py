@@ -46,12 +46,14 @@ from shoal.discovery.results import ClusterSettings, cluster_embeddings
 from shoal.discovery.run_job import run_job
 from shoal.runs import MIXED_FROM, Assignment, Run
 
+# Number of classes, share of known ones, and labels per known class
 KINDS = list(itertools.product((8, 12, 20, 40), (0.5, 0.7), (2, 5, "half")))
-"""Number of classes, share of known ones, and labels per known class."""
+
+# Every sixth image is not in the run but assigned to it
 ASSIGNED_EVERY = 6
-"""Every sixth image is not in the run but assigned to it."""
+
+# Confidence from which an image counts as certain
 CERTAIN = 0.9
-"""Confidence from which an image counts as certain."""
 
 
 class FrozenTask:

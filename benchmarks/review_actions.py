@@ -43,11 +43,11 @@ ONE = "one image at a time"
 REVIEW = "review"
 TRAIN = "review and train"
 
+# A curve for each strategy
 Curves = dict[str, Curve]
-"""A curve for each strategy."""
 
+# By collection, the curves of each seed
 Results = dict[str, list[Curves]]
-"""By collection, the curves of each seed."""
 
 
 def frozen_representation(embeddings: Floats) -> Representation:

@@ -54,6 +54,7 @@ CTRL = 2
 SHIFT = 8
 
 
+# Gives the two ends of the pipes the numbers Chromium expects, and becomes Chromium
 RENUMBER = """
 import fcntl, os, sys
 ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
@@ -61,7 +62,6 @@ os.dup2(ends[0], 3)
 os.dup2(ends[1], 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
-"""Gives the two ends of the pipes the numbers Chromium expects, and becomes Chromium."""
 
 
 class Browser:

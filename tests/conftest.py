@@ -115,11 +115,11 @@ class Photos:
     """Image files of noisy flat colors with random names; three of five colors are known."""
 
     folder: Path
+    # Half of the red, green and blue ones
     labels: Path
-    """Half of the red, green and blue ones."""
     truth: dict[str, str]
+    # Settings with a tiny encoder and two epochs
     config: Path
-    """Settings with a tiny encoder and two epochs."""
 
 
 TINY = """

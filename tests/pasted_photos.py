@@ -11,22 +11,23 @@ from shoal.boxes import Box, box_name
 from shoal.discovery.api import PHOTOS, demo_table
 
 CANVAS = (720, 480)
+
+# Distance between the places of photographs, which are smaller
 STEP = (240, 240)
-"""Distance between the places of photographs, which are smaller."""
 
 
 @dataclass(frozen=True)
 class Pasted:
     """A photograph in both forms."""
 
+    # The name of the single file
     file: str
-    """The name of the single file."""
+    # The image that it was pasted onto
     image: str
-    """The image that it was pasted onto."""
     box: Box
     truth: str
+    # None if unlabeled
     label: str | None
-    """None if unlabeled."""
 
     @property
     def item(self) -> str:

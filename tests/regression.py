@@ -49,6 +49,7 @@ from shoal.methods.registry import METHODS, has_setting
 
 TIMES = {"started", "finished", "at", "classified_at"}
 PLACES = {"command", "device", "python", "platform", "packages", "by", "classified_by"}
+
 # The fingerprint covers all settings, and changes if one of them is renamed.
 VOLATILE = TIMES | PLACES | {"fingerprint"}
 TEXTS = (".html", ".svg", ".txt", ".log", ".md", ".tex", ".py")
@@ -57,8 +58,8 @@ DURATION = re.compile(r"\b(about |a few |less than )*(an? |[\d.,]+ ?)?(s|seconds
 CHECKSUM = re.compile(r"(?<=_)[0-9a-f]{12}\b")  # in the names of table cells; it depends on paths
 PROSE = re.compile(r"\S \S+ \S")
 
+# File -> its values by dotted name; and `text` -> digests of texts
 Record = dict[str, Any]
-"""File -> its values by dotted name; and `text` -> digests of texts."""
 
 
 def digest(data: bytes) -> str:
@@ -338,12 +339,13 @@ def estimators(work: Work, folder: Path) -> None:
 HEAD = "--set head.width=24 --set head.dim=12"
 SMALL = "--epochs 1 --set training.batch_size=16"
 TINY = f"{HEAD} --set training.batch_size=16 --set inference.shift.n_neighbors=4"
+
+# What makes a method small besides its head
 SMALLER = {
     "pim": "--set fit_steps=10",
     "promptcal": "--set memory_size=64 --set n_negatives=16",
     "uno": "--set width=24 --set dim=12",
 }
-"""What makes a method small besides its head."""
 
 FORMATS = ("imagefolder", "hf", "csv", "spreadsheet", "labelstudio", "fiftyone", "projector")
 DISCOVER = "discover {photos} --out {case}/run"
@@ -386,8 +388,9 @@ CALLS: dict[str, Callable[[Work, Path], None]] = {
 }
 CASES = sorted([*COMMANDS, *CALLS])
 DRAW = Figure.draw
+
+# Cases whose pages have their figures; to draw them takes longer than all the rest
 DRAWN = ("trained", "evaluate", "compare")
-"""Cases whose pages have their figures; to draw them takes longer than all the rest."""
 
 
 def run_cases(cases: list[str], folder: Path) -> dict[str, Record]:

@@ -17,8 +17,8 @@ import numpy as np
 
 from forks import Forked
 
+# Seconds after which a process hangs for certain, however busy the machine is
 HANGS_S = 600
-"""Seconds after which a process hangs for certain, however busy the machine is."""
 
 
 @dataclass

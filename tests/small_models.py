@@ -19,6 +19,7 @@ SIZES = {
 VIT = {**SIZES, "intermediate_size": 64}
 STAGES = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1]}
 
+# Class, configuration and its sizes; the last three cannot be split
 KINDS = {
     "vit": ("ViTModel", "ViTConfig", VIT),
     "deit": ("DeiTModel", "DeiTConfig", VIT),
@@ -36,7 +37,6 @@ KINDS = {
     "resnet": ("ResNetModel", "ResNetConfig", STAGES | {"embedding_size": 8}),
     "pvt": ("PvtV2Model", "PvtV2Config", STAGES | {"num_attention_heads": [1, 1, 2, 4]}),
 }
-"""Class, configuration and its sizes; the last three cannot be split."""
 
 
 def make_model(transformers, kind):

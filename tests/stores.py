@@ -81,10 +81,10 @@ class Web:
     """A web server and its request counts; it may close connections without a response."""
 
     address: str = ""
+    # How many requests for each path are dropped before one is answered
     n_drops: int = 0
-    """How many requests for each path are dropped before one is answered."""
+    # Suffixes of paths whose requests are always dropped
     always: Sequence[str] = ()
-    """Suffixes of paths whose requests are always dropped."""
     asked: Counter[str] = field(default_factory=Counter)
 
     def drops(self, path: str) -> bool:

@@ -34,8 +34,8 @@ return_freed_memory()
 print(before - resident())
 """
 
+# Of pages: ten blocks of 48 MB are 120,000, or 2,000 where numpy has asked for large ones
 FEW = 1000
-"""Of pages: ten blocks of 48 MB are 120,000, or 2,000 where numpy has asked for large ones."""
 
 
 @pytest.mark.slow

@@ -35,9 +35,10 @@ print(memory("VmHWM") - start)
 """
 
 MB = 1_000_000
+
+# Bytes of 400,000 x 256 numbers
 FILE = 205 * MB
 IN_FLOAT32 = 410 * MB
-"""Bytes of 400,000 x 256 numbers."""
 
 
 def growth(before: str, code: str) -> int:

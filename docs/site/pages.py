@@ -14,12 +14,12 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "benchmarks" / "results"
 
+# Files of the repository -> pages of the site
 OUTSIDE_PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
 }
-"""Files of the repository -> pages of the site."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -93,8 +93,8 @@ def test_lows_stay_below_the_distances_when_listed_clusters_and_their_own_merge(
     check(joined, pairs.kept, geometry, is_live)
 
 
+# Rounding made coarse: a union may be stored a thousandth from where it is
 COARSE = Margins(MARGINS.eta, 1e-3)
-"""Rounding made coarse: a union may be stored a thousandth from where it is."""
 
 
 def test_lows_of_entries_stay_true_when_every_round_moves_unions_against_us():

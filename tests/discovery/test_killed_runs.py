@@ -35,8 +35,9 @@ MOMENTS = (
     "holding the lock",
     "finished",
 )
+
+# Files that hold times
 TIMED = ("provenance.json", "metrics.jsonl", "train.log", "report.html")
-"""Files that hold times."""
 
 
 def kill_and_resume(photos, runs: Path, moments: tuple[str, ...]) -> dict[str, list[int]]:

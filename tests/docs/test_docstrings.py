@@ -13,15 +13,16 @@ import shoal
 from shoal.report.figures import new_figure
 
 DOCUMENTED = sorted({*shoal.__all__} - {"UNLABELED", "ShoalError"})
+
+# Each of their examples continues the previous one
 ON_PHOTOS = ("discover", "load", "refine")
-"""Each of their examples continues the previous one."""
+
+# Methods of a run; each of their examples continues the previous one, the first that of the class
 METHODS = [
     name
     for name, member in vars(shoal.DiscoveredRun).items()
     if inspect.isfunction(member) and name[0] != "_"
 ]
-"""Methods of a run; each of their examples continues the previous one, the first that of the
-class."""
 
 
 def section(text: str, title: str) -> str:

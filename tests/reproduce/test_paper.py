@@ -6,8 +6,8 @@ from shoal.reproduce.experiments import EXPERIMENTS, MISPRINTS, paper_numbers
 
 PAPER = {name: paper_numbers(name, EXPERIMENTS[name].datasets) for name in experiments.PAPER}
 
+# Our rows that the paper does not have
 OWN = ("Agglomerative + IMS, K given", "Agglomerative + IMS, K estimated", "(0) frozen, IMS")
-"""Our rows that the paper does not have."""
 
 
 def test_all_tables_of_results_are_there():

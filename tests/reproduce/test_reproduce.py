@@ -14,8 +14,8 @@ from shoal.reproduce.experiments import EXPERIMENTS, get_experiment
 PROTOCOLS = {"paper": "", "reference": "_reference"}
 
 
+# Tables with more training runs than the others
 LONG = ("12", "13", "iterations")
-"""Tables with more training runs than the others."""
 
 
 def plain_first(names):

@@ -8,6 +8,7 @@ from review_page import text
 pytestmark = pytest.mark.browser
 
 FOCUSED = "document.activeElement.id"
+
 # The list is redrawn after a short delay.
 DRAWN_AGAIN = "new Promise((done) => setTimeout(() => done(true), 400))"
 

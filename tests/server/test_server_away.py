@@ -18,6 +18,8 @@ Opened = Callable[..., AbstractContextManager[Page]]
 
 BANNER = "!document.getElementById('banner').hidden"
 
+# The page receives no changes: its request for them fails, or, once `fails` is off and `waits` is
+# on, never returns
 LOST = """window.asked = fetch, window.heard = [], window.fails = true,
 window.fetch = (of, how) => {
   if (!String(of).startsWith('/api/changes')) return asked(of, how);
@@ -27,9 +29,6 @@ window.fetch = (of, how) => {
     ? new Promise((_, no) => how.signal.addEventListener('abort', () => no(how.signal.reason)))
     : asked(of, how);
 }, true"""
-"""The page receives no changes: its request for them fails, or, once `fails` is off and `waits` is
-on, never returns.
-"""
 
 
 def lose(page: Page) -> None:

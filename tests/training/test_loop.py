@@ -77,8 +77,8 @@ def test_the_model_ends_with_the_best_snapshot(toy):
     assert trained.metrics[trained.epoch - 1]["validation_accuracy"] == best
 
 
+# Networks trained without an interruption, by the kind of their head, and what training found
 LEFT_ALONE = {}
-"""Networks trained without an interruption, by the kind of their head, and what training found."""
 KILLED = [("paper", 2), ("paper", 8), ("paper", 15), ("bottleneck", 8)]
 
 

@@ -23,8 +23,9 @@ pytestmark = pytest.mark.skipif(
 
 SIZE = 64
 N_IMAGES = 160
+
+# Seconds after which a process certainly hangs, however busy the machine is
 HANGS_S = 300
-"""Seconds after which a process certainly hangs, however busy the machine is."""
 
 # No `if __name__ == "__main__"` guard: a user's script need not have one.
 SCRIPT = """

@@ -13,8 +13,8 @@ from shoal.discovery.results import FROZEN, frozen_result
 from shoal.discovery.reviewed.refinement import count_reviewed
 from shoal.methods.method import Representation
 
+# Degrees on a circle: four groups of images
 PLACES = [0, 1, 2, 30, 31, 32, 150, 151, 152, 90, 91, 92, 93]
-"""Degrees on a circle: four groups of images."""
 NAMES = tuple(f"{row:02d}.png" for row in range(len(PLACES)))
 
 
@@ -52,8 +52,8 @@ def computed(images: Collection, **changes: Any) -> tuple[list[int], dict[str, o
     }
 
 
+# A review has merged the four groups into three categories
 MERGED = [3] * 6 + [5] * 3 + [8] * 4
-"""A review has merged the four groups into three categories."""
 
 
 def test_a_merge_applies_to_undecided_images() -> None:

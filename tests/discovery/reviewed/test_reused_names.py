@@ -10,9 +10,9 @@ from shoal.data.collection import PreviousCategories
 from shoal.discovery.reviewed.refinement import reuse_names
 from small_points import at
 
+# Per image: the class gull, the class tern (without labeled images), two novel categories
 IMAGES = [f"{letter}.png" for letter in "abcdefghij"]
 IDS_BEFORE = [0, 0, 5, 5, 7, 7, 7, 9, 9, 9]
-"""Per image: the class gull, the class tern (without labeled images), two novel categories."""
 EARLIER = PreviousCategories(
     class_ids=(0, 5),
     names={0: "gull", 5: "tern", 7: "novel-002", 9: "novel-004"},
