@@ -31,14 +31,11 @@ from shoal.server.search import Search
 
 # Candidates on a page of `grow`
 CANDIDATES_SHOWN = 24
-
 # Similar images on a screen
 SIMILAR_SHOWN = 100
 MAX_PARTS = 6
-
 # Before training, wrong images of a category are rejected if their share is at most this
 MAX_WRONG_SHARE = 0.2
-
 # Fewest images for which gathering a class pays off
 MIN_GATHERED = 3
 
