@@ -27,7 +27,7 @@ from shoal.clustering.matching import gcd_accuracy
 from shoal.device import choose_device
 from shoal.methods.registry import change_settings, get_method, load_recipe
 from shoal.reproduce.loaded_dataset import LoadedDataset
-from shoal.training.tokens import Task
+from shoal.training.inputs import Task
 
 NOVEL_SHARE = 1 / 3
 HELD_OUT_SHARE = 0.2

@@ -27,8 +27,8 @@ Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-# The label of an unlabeled image, and the class of an image that belongs to none
 UNLABELED = -1
+"""The label of an unlabeled image, and the class of an image that belongs to none."""
 
 # Strings that mean 'no label', in any case; numpy turns NaN in a list of names into a string
 UNLABELED_NAMES = ("nan", "unlabeled", "unlabelled", "unknown")
@@ -222,33 +222,33 @@ def digest_rows(array: Any) -> str:
     return digest.hexdigest()[:16]
 
 
-def read_array(kind: str, key: str, part: int = 0) -> NDArray[Any] | None:
+def read_cached(kind: str, key: str, part: int = 0) -> NDArray[Any] | None:
     """Return a cached array, memory-mapped, and mark it as used; None if there is none, or if the
     file is damaged."""
     found = None
-    for file in _folder(kind, key).glob(f"{part}-*.npy"):
+    for file in _cached_folder(kind, key).glob(f"{part}-*.npy"):
         with contextlib.suppress(OSError, ValueError):  # not readable, or not a whole array
             # Copy on write: torch warns about arrays that are read-only.
             stored = np.load(file, mmap_mode="c", allow_pickle=False)
-            if file.name == _file_name(stored, part):
+            if file.name == _cached_name(stored, part):
                 found = stored
                 os.utime(file.parent)
     return found
 
 
-def write_array(kind: str, key: str, array: NDArray[Any], part: int = 0) -> None:
+def write_cached(kind: str, key: str, array: NDArray[Any], part: int = 0) -> None:
     """Cache an array in a file named by its checksum; do nothing if the cache cannot be
     written."""
-    folder = _folder(kind, key)
+    folder = _cached_folder(kind, key)
     with contextlib.suppress(ShoalError):
         make_folder(folder)
-        with atomic_file(folder / _file_name(array, part)) as file:
+        with atomic_file(folder / _cached_name(array, part)) as file:
             np.save(file, array, allow_pickle=False)
 
 
-def _file_name(array: NDArray[Any], part: int) -> str:
+def _cached_name(array: NDArray[Any], part: int) -> str:
     return f"{part}-{digest_rows(array)}.npy"
 
 
-def _folder(kind: str, key: str) -> Path:
+def _cached_folder(kind: str, key: str) -> Path:
     return cache_folder() / kind / hashlib.sha256(key.encode()).hexdigest()[:16]

@@ -68,11 +68,11 @@ class Heartbeat:
         self._sender = threading.Thread(target=self._send_and_read, daemon=True)
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._beats: dict[int, str] = {}
+        # How often in a row the same beat of each process was read
         self._n_same = [0] * n_processes
-        """How often in a row the same beat of each process was read."""
         self._found_lost = False
+        # Waits of the watcher since the store last answered
         self._n_waits = 0
-        """Waits of the watcher since the store last answered."""
 
     def __enter__(self) -> None:
         self._send("0")

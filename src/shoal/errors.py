@@ -43,17 +43,6 @@ PLURALS = {
     "needs": "need",
 }
 
-# With fewer labeled images per known category, or fewer known categories, an estimate of K is
-# uncertain
-FEW_LABELS = 5
-FEW_KNOWN = 8
-
-# The note on a run whose labels chose average linkage
-AVERAGE_LINKAGE = (
-    "average linkage is used, because its accuracy on the labeled images is higher than that of "
-    "Ward's linkage"
-)
-
 # Characters that change the writing direction, so that gnp.exe is displayed as exe.png
 DIRECTION_CODES = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 
@@ -217,27 +206,6 @@ def span(values: Sequence[int]) -> str:
     if low == high:
         return f"{low}"
     return f"{low}–{high}"
-
-
-def interval_in_words(interval: Sequence[int], given_range: Sequence[int] | None = None) -> str:
-    """Return the 80 % interval of an estimate, with the range that a user gave for it."""
-    text = f"80 % interval {span(interval)}"
-    if given_range:
-        text += f", within the given range {span(given_range)}"
-    return text
-
-
-def is_wide(interval: Sequence[int]) -> bool:
-    """Return whether the upper end of an interval is more than twice the lower one."""
-    return max(interval) > 2 * min(interval)
-
-
-def doubt_labels(n_labeled: int, n_known: int) -> str | None:
-    """Return a note if K is estimated from few labels or few known categories, else None."""
-    if n_labeled >= FEW_LABELS * n_known and (n_known == 0 or n_known >= FEW_KNOWN):
-        return None
-    few = f"{count(n_labeled, 'labeled image')} of {count(n_known, 'known category')}"
-    return f"the number of categories is estimated from {few}; give --n-clusters or label more"
 
 
 def shown(text: str, longest: int | None = None) -> str:

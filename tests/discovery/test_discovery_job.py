@@ -28,7 +28,7 @@ from shoal.methods.method import MethodSettings
 from shoal.methods.registry import follow_protocol, get_method
 from shoal.report.summary import summarize_run
 from shoal.runs import Run
-from shoal.training.tokens import Task
+from shoal.training.inputs import Task
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -5,12 +5,16 @@ import inspect
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import shoal
+from shoal.clustering.n_clusters import NClustersEstimate
+from shoal.discovery.discovered_run import Score
 from shoal.report.figures import new_figure
+from shoal.runs import Assignment, Category
 
 DOCUMENTED = sorted({*shoal.__all__} - {"UNLABELED", "ShoalError"})
 
@@ -43,6 +47,12 @@ def test_parameters_and_return_values_are_documented(name: str) -> None:
     public = getattr(shoal, name)
     check_parameters(public)
     assert section(public.__doc__, "Returns") or inspect.isclass(public)
+
+
+@pytest.mark.parametrize("kind", [Assignment, Category, Score, NClustersEstimate])
+def test_fields_of_returned_objects_are_documented(kind: type) -> None:
+    listed = re.findall(r"(?m)^(\w+)$", section(kind.__doc__ or "", "Attributes"))
+    assert listed == [field.name for field in fields(kind)]
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -18,7 +18,7 @@ from shoal.encoders.vision import (
     embed,
     embed_blocks,
 )
-from shoal.training.tokens import ImageInputs
+from shoal.training.inputs import ImageInputs
 from small_models import Mean
 
 

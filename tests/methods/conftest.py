@@ -11,8 +11,8 @@ from shoal.encoders.hub import import_transformers
 from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat, embed
 from shoal.methods import method
+from shoal.training.inputs import Task
 from shoal.training.model import Batch
-from shoal.training.tokens import Task
 from small_models import limit_threads, make_model, make_tiny_encoder
 
 one_thread = pytest.fixture(autouse=True, scope="module")(limit_threads)

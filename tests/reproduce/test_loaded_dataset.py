@@ -24,7 +24,7 @@ def test_small_images_are_enlarged_to_what_the_encoder_crops_from(tmp_path):
 
 
 def test_pixels_that_do_not_fit_stay_in_the_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr("shoal.training.tokens.SHARE_OF_MEMORY", 0)
+    monkeypatch.setattr("shoal.training.inputs.SHARE_OF_MEMORY", 0)
     images = loaded_dataset.LoadedDataset(
         "cub", tmp_path, device=torch.device("cpu"), input_size=14
     ).train
@@ -58,5 +58,5 @@ def test_what_is_found_does_not_depend_on_where_pixels_are(
 ):
     options = replace(stand_in.options, protocol=protocol)
     expected = run(name, out=tmp_path / "in_memory", options=options)
-    monkeypatch.setattr("shoal.training.tokens.SHARE_OF_MEMORY", 0)
+    monkeypatch.setattr("shoal.training.inputs.SHARE_OF_MEMORY", 0)
     assert run(name, out=tmp_path / "in_cache", options=options).records == expected.records

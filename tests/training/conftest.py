@@ -9,8 +9,8 @@ from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.vision import Encoder, HeadSettings, InputFormat, Parts
 from shoal.methods.cms import Cms, CmsSettings, LossSettings
+from shoal.training.inputs import Task
 from shoal.training.model import TaskShape
-from shoal.training.tokens import Task
 from shoal.training.train_settings import TrainSettings
 from small_models import Mean, limit_threads
 

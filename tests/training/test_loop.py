@@ -12,9 +12,9 @@ from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.vision import to_device
 from shoal.errors import ShoalError, UsageError
 from shoal.training import loop
+from shoal.training.inputs import Task
 from shoal.training.loop import read_checkpoint, train
 from shoal.training.model import Model, TaskShape
-from shoal.training.tokens import Task
 from shoal.training.train_settings import ViewSettings
 
 KEEP = (
@@ -260,7 +260,7 @@ def test_tokens_and_views_in_mapped_files_give_the_same_weights(toy, tmp_path, m
     in_memory = toy.networks()
     train(toy.data(), *in_memory, settings)
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path))
-    monkeypatch.setattr("shoal.training.tokens.SHARE_OF_MEMORY", 0)
+    monkeypatch.setattr("shoal.training.inputs.SHARE_OF_MEMORY", 0)
     monkeypatch.setattr("shoal.files.MAX_SCRATCH_BYTES", 0)
     on_disk = toy.networks()
     train(toy.data(), *on_disk, settings)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 
 from shoal.training import loop
+from shoal.training.inputs import ImageInputs
 from shoal.training.loop import train
-from shoal.training.tokens import ImageInputs
 from shoal.training.validation import Validation, ValidationSet
 
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from shoal.methods.registry import get_method, load_recipe
+from shoal.training.inputs import Task
 from shoal.training.loop import train
 from shoal.training.model import shape_of
-from shoal.training.tokens import Task
 
 
 def train_small(n_threads):

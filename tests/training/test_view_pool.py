@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from several_processes import finish_processes, start_processes
+from shoal.training.inputs import ViewPool, pool_views
 from shoal.training.loop import train
 from shoal.training.sampling import POOL, Sampler, make_views, sample_view_parameters
-from shoal.training.tokens import ViewPool, pool_views
 from shoal.training.train_settings import ViewSettings
 from shoal.training.trainer import Trainer
 

@@ -68,128 +68,36 @@ GRID = 2.0**18
 NO_VARIANCE = 1e-12
 
 
-@torch.no_grad()
-def reduce_within_class(points: Tensor, labels: Ints, n_frozen: int | None = None) -> Tensor:
-    """Return unit rows (N, D) with less variance within the classes of `labels` (N,), -1 for
-    unlabeled.
-
-    `points` (N, D) are unit rows. They are returned unchanged if no class has two different rows.
-    Of a blend, only the first `n_frozen` columns are changed, which are not trained with labels.
-    """
-    if n_frozen is not None and n_frozen < points.shape[1]:
-        frozen = points[:, :n_frozen]
-        lengths = frozen.norm(dim=1, keepdim=True)
-        reduced = reduce_within_class(frozen / lengths, labels)
-        return torch.cat([reduced * lengths, points[:, n_frozen:]], dim=1)
-    labeled = np.flatnonzero(labels != UNLABELED)
-    classes, class_of = np.unique(labels[labeled], return_inverse=True)
-    rows = points[torch.from_numpy(labeled).to(points.device)]  # (L, D)
-    groups = torch.from_numpy(class_of).to(points.device)
-    residuals = rows.double() - grouped_means(rows, groups, len(classes))[groups]  # (L, D)
-    if not len(rows) or residuals.square().sum() <= NO_VARIANCE * len(rows):
-        return points
-    residuals = torch.linalg.qr(residuals, mode="r").R  # (R, D), with the same covariance
-    products = residuals @ residuals.T  # (R, R)
-    ridge = RIDGE * products.square().sum() / products.trace()
-    products.diagonal().add_(ridge)
-    weights = torch.linalg.solve(products, residuals)  # (R, D)
-    mean = grouped_means(points, torch.zeros_like(points[:, 0], dtype=torch.int64), 1)  # (1, D)
-    reduced = torch.empty_like(points)
-    for start in range(0, len(points), BLOCK_ROWS):
-        part = slice(start, start + BLOCK_ROWS)
-        centered = points[part].double() - mean
-        moved = centered - centered @ residuals.T @ weights
-        reduced[part] = onto_sphere((moved * GRID).round() / GRID, points[part])
-    return reduced
-
-
-def linked_clusters(
-    points: Tensor, labels: Ints, n_clusters: int, method: LinkageMethod = "ward"
-) -> tuple[Tree, Ints] | None:
-    """Return the tree of `points` (N, D) that starts from the classes in `labels` (N,), -1 for
-    unlabeled, and K clusters (N,) numbered by their first image; None if K does not allow it.
-
-    The tree is cut higher by as many clusters as are split.
-    """
-    classes = _label_copies(points, labels)  # (N,)
-    labeled = torch.from_numpy(np.flatnonzero(classes != UNLABELED)).to(points.device)  # (L,)
-    class_of = torch.from_numpy(classes[classes != UNLABELED]).to(points.device)  # (L,)
-    n_classes = int(classes.max()) + 1
-    means = grouped_means(points[labeled], class_of, n_classes).to(points.dtype)
-    rows = points.clone()
-    rows[labeled] = means[class_of]
-    tree = unit_tree(rows)
-    if tree.n_distinct < n_clusters:
-        return None
-    tree = join_small(points, tree, n_clusters, method)
-    # (C,) an image of each class
-    first = np.unique(classes, return_index=True)[1][-n_classes:]
-
-    def n_after_splitting(n_cut: int) -> int:
-        return n_cut + n_classes - len(np.unique(tree.cut(n_cut)[first]))
-
-    # The largest cut that leaves at most K clusters.
-    n_cut = bisect_right(range(1, n_clusters + 1), n_clusters, key=n_after_splitting)
-    clusters = tree.cut(max(n_cut, 1))
-    separated = clusters.copy()
-    for cluster in np.flatnonzero(np.bincount(clusters[first]) > 1):
-        held_classes = np.flatnonzero(clusters[first] == cluster)
-        members = np.flatnonzero(clusters == cluster)
-        member_points = points[torch.from_numpy(members).to(points.device)].double()
-        squares = [(member_points - means[c].double()).square().sum(dim=1) for c in held_classes]
-        nearest = held_classes[torch.stack(squares).argmin(dim=0).cpu().numpy()]
-        member_classes = classes[members]
-        target = np.where(member_classes == UNLABELED, nearest, member_classes)
-        separated[members] = len(clusters) + target
-    return tree, number_by_first(separated)
-
-
-def _label_copies(points: Tensor, labels: Ints) -> Ints:
-    """Return labels (N,), 0 … C-1, in which copies of a labeled row share its label.
-
-    Copies with different labels have none: a split between them would depend on the order of rows.
-    """
-    group = equal_rows(points)[1].cpu().numpy()  # (N,)
-    labeled = np.flatnonzero(labels != UNLABELED)
-    lowest = np.full(len(group), len(labels))
-    highest = np.full(len(group), UNLABELED)
-    np.minimum.at(lowest, group[labeled], labels[labeled])
-    np.maximum.at(highest, group[labeled], labels[labeled])
-    shared = np.where(lowest == highest, highest, UNLABELED)[group]
-    classes = np.searchsorted(np.unique(shared[shared != UNLABELED]), shared)
-    return np.where(shared == UNLABELED, UNLABELED, classes)
-
-
 @dataclass(frozen=True, kw_only=True)
 class InferenceSettings:
     """Settings of Algorithm 1."""
 
-    # The mean-shift step
     shift: ShiftSettings = field(default_factory=ShiftSettings)
-    # T_max: the largest number of shifts tried
+    """The mean-shift step."""
     max_shifts: int = 20
-    # Rule that estimates the number of clusters if it is not given. "paper", with `estimate_shifts`
-    # 0, follows section 4.3 of the CMS paper.
+    """T_max: the largest number of shifts tried."""
     rule: str = DEFAULT_RULE
-    # Number of shifts before the estimate; 1, because the final cut is also made in a tree of
-    # shifted embeddings
+    """Rule that estimates the number of clusters if it is not given. "paper", with
+    `estimate_shifts` 0, follows section 4.3 of the CMS paper."""
     estimate_shifts: int = 1
-    # Smallest K that the estimate considers; None: the number of known classes
+    """Number of shifts before the estimate; 1, because the final cut is also made in a tree of
+    shifted embeddings."""
     min_clusters: int | None = None
-    # Largest K that the estimate considers; None: the larger of 1,000 and ten times the number of
-    # known classes
+    """Smallest K that the estimate considers; None: the number of known classes."""
     max_clusters: int | None = None
-    # Whether variance within the known classes is reduced, the labeled images of a
-    # class start as one cluster, and no cluster contains two classes. The numbers of clusters and
-    # shifts are chosen beforehand on trees without this, because with it the labeled accuracy would
-    # be 1 for every choice.
+    """Largest K that the estimate considers; None: the larger of 1,000 and ten times the number of
+    known classes."""
     must_link: bool = False
-    # Whether to replace the upper merges of Ward's tree, which tends to split large classes, by
-    # average linkage if `choose_linkage` finds that more accurate
+    """Whether variance within the known classes is reduced, the labeled images of a class start as
+    one cluster, and no cluster contains two classes. The numbers of clusters and shifts are chosen
+    beforehand on trees without this, because with it the labeled accuracy would be 1 for every
+    choice."""
     try_average: bool = False
-    # Whether to split a cluster with labeled images that probably contains a novel category too;
-    # only if K is estimated
+    """Whether to replace the upper merges of Ward's tree, which tends to split large classes, by
+    average linkage if `choose_linkage` finds that more accurate."""
     split_mixtures: bool = False
+    """Whether to split a cluster with labeled images that probably contains a novel category too;
+    only if K is estimated."""
 
     def __post_init__(self) -> None:
         for name in ("max_shifts", "estimate_shifts"):
@@ -464,3 +372,95 @@ def check_task(
     else:
         # Raises if K cannot be estimated.
         renumber_classes(known, settings.min_clusters, settings.max_clusters)
+
+
+@torch.no_grad()
+def reduce_within_class(points: Tensor, labels: Ints, n_frozen: int | None = None) -> Tensor:
+    """Return unit rows (N, D) with less variance within the classes of `labels` (N,), -1 for
+    unlabeled.
+
+    `points` (N, D) are unit rows. They are returned unchanged if no class has two different rows.
+    Of a blend, only the first `n_frozen` columns are changed, which are not trained with labels.
+    """
+    if n_frozen is not None and n_frozen < points.shape[1]:
+        frozen = points[:, :n_frozen]
+        lengths = frozen.norm(dim=1, keepdim=True)
+        reduced = reduce_within_class(frozen / lengths, labels)
+        return torch.cat([reduced * lengths, points[:, n_frozen:]], dim=1)
+    labeled = np.flatnonzero(labels != UNLABELED)
+    classes, class_of = np.unique(labels[labeled], return_inverse=True)
+    rows = points[torch.from_numpy(labeled).to(points.device)]  # (L, D)
+    groups = torch.from_numpy(class_of).to(points.device)
+    residuals = rows.double() - grouped_means(rows, groups, len(classes))[groups]  # (L, D)
+    if not len(rows) or residuals.square().sum() <= NO_VARIANCE * len(rows):
+        return points
+    residuals = torch.linalg.qr(residuals, mode="r").R  # (R, D), with the same covariance
+    products = residuals @ residuals.T  # (R, R)
+    ridge = RIDGE * products.square().sum() / products.trace()
+    products.diagonal().add_(ridge)
+    weights = torch.linalg.solve(products, residuals)  # (R, D)
+    mean = grouped_means(points, torch.zeros_like(points[:, 0], dtype=torch.int64), 1)  # (1, D)
+    reduced = torch.empty_like(points)
+    for start in range(0, len(points), BLOCK_ROWS):
+        part = slice(start, start + BLOCK_ROWS)
+        centered = points[part].double() - mean
+        moved = centered - centered @ residuals.T @ weights
+        reduced[part] = onto_sphere((moved * GRID).round() / GRID, points[part])
+    return reduced
+
+
+def linked_clusters(
+    points: Tensor, labels: Ints, n_clusters: int, method: LinkageMethod = "ward"
+) -> tuple[Tree, Ints] | None:
+    """Return the tree of `points` (N, D) that starts from the classes in `labels` (N,), -1 for
+    unlabeled, and K clusters (N,) numbered by their first image; None if K does not allow it.
+
+    The tree is cut higher by as many clusters as are split.
+    """
+    classes = _label_copies(points, labels)  # (N,)
+    labeled = torch.from_numpy(np.flatnonzero(classes != UNLABELED)).to(points.device)  # (L,)
+    class_of = torch.from_numpy(classes[classes != UNLABELED]).to(points.device)  # (L,)
+    n_classes = int(classes.max()) + 1
+    means = grouped_means(points[labeled], class_of, n_classes).to(points.dtype)
+    rows = points.clone()
+    rows[labeled] = means[class_of]
+    tree = unit_tree(rows)
+    if tree.n_distinct < n_clusters:
+        return None
+    tree = join_small(points, tree, n_clusters, method)
+    # (C,) an image of each class
+    first = np.unique(classes, return_index=True)[1][-n_classes:]
+
+    def n_after_splitting(n_cut: int) -> int:
+        return n_cut + n_classes - len(np.unique(tree.cut(n_cut)[first]))
+
+    # The largest cut that leaves at most K clusters.
+    n_cut = bisect_right(range(1, n_clusters + 1), n_clusters, key=n_after_splitting)
+    clusters = tree.cut(max(n_cut, 1))
+    separated = clusters.copy()
+    for cluster in np.flatnonzero(np.bincount(clusters[first]) > 1):
+        held_classes = np.flatnonzero(clusters[first] == cluster)
+        members = np.flatnonzero(clusters == cluster)
+        member_points = points[torch.from_numpy(members).to(points.device)].double()
+        squares = [(member_points - means[c].double()).square().sum(dim=1) for c in held_classes]
+        nearest = held_classes[torch.stack(squares).argmin(dim=0).cpu().numpy()]
+        member_classes = classes[members]
+        target = np.where(member_classes == UNLABELED, nearest, member_classes)
+        separated[members] = len(clusters) + target
+    return tree, number_by_first(separated)
+
+
+def _label_copies(points: Tensor, labels: Ints) -> Ints:
+    """Return labels (N,), 0 … C-1, in which copies of a labeled row share its label.
+
+    Copies with different labels have none: a split between them would depend on the order of rows.
+    """
+    group = equal_rows(points)[1].cpu().numpy()  # (N,)
+    labeled = np.flatnonzero(labels != UNLABELED)
+    lowest = np.full(len(group), len(labels))
+    highest = np.full(len(group), UNLABELED)
+    np.minimum.at(lowest, group[labeled], labels[labeled])
+    np.maximum.at(highest, group[labeled], labels[labeled])
+    shared = np.where(lowest == highest, highest, UNLABELED)[group]
+    classes = np.searchsorted(np.unique(shared[shared != UNLABELED]), shared)
+    return np.where(shared == UNLABELED, UNLABELED, classes)

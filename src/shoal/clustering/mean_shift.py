@@ -53,17 +53,17 @@ APART = 1e-4
 class ShiftSettings:
     """Settings of a mean-shift step; the defaults are the CMS paper's."""
 
-    # Weights of the neighbors: equal for the k nearest, or by similarity within a fixed radius
     kernel: Literal["knn", "uniform", "gaussian"] = "knn"
-    # Which bank rows are neighbors; random ones are an ablation of the CMS paper
+    """Weights of the neighbors: equal for the k nearest, or by similarity within a fixed radius."""
     retrieval: Literal["nearest", "random"] = "nearest"
-    # How neighbors are averaged; learned attention is an ablation of the CMS paper, for the knn
-    # kernel only
+    """Which bank rows are neighbors; random ones are an ablation of the CMS paper."""
     aggregation: Literal["mean", "attention"] = "mean"
-    # Number of neighbors of the knn kernel, without the point itself
+    """How neighbors are averaged; learned attention is an ablation of the CMS paper, for the knn
+    kernel only."""
     n_neighbors: int = 8
-    # Weight of the neighbors' mean in the knn kernel; with 0, no point moves
+    """Number of neighbors of the knn kernel, without the point itself."""
     alpha: float = 0.5
+    """Weight of the neighbors' mean in the knn kernel; with 0, no point moves."""
 
     def __post_init__(self) -> None:
         as_count(self.n_neighbors, name="n_neighbors", least=1)

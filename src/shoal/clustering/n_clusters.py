@@ -75,16 +75,27 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class NClustersEstimate:
-    """An estimate of the number of clusters, and the curve it is based on."""
+    """An estimate of the number of clusters, and the curve it is based on.
+
+    Attributes
+    ----------
+    n_clusters
+        The estimate.
+    interval
+        Ends of the 80 % interval of the default rule; the K of another rule may lie outside.
+    rule
+        The rule used; 'balance', 'median' or 'gap' if there were too few labels for pairs.
+    curve
+        The labeled accuracy of every cut of the tree, and more that the rules use.
+    range
+        The range that the user gave, to which `n_clusters` and `interval` are clipped; None unless
+        both ends are given.
+    """
 
     n_clusters: int
-    # Ends of the 80 % interval of the default rule; the K of another rule may lie outside
     interval: Range
-    # The rule used; 'balance', 'median' or 'gap' if there were too few labels for pairs
     rule: str
     curve: Curve
-    # The range that the user gave, to which `n_clusters` and `interval` are clipped; None unless
-    # both ends are given
     range: Range | None = None
 
     def clipped_to(self, min_clusters: int | None, max_clusters: int | None) -> "NClustersEstimate":

@@ -1,5 +1,4 @@
-"""A collection: images under unique names, some of them labeled; and its splits: validation images,
-and the known and novel classes of benchmarks.
+"""A collection: images under unique names, some of them labeled; and its validation images.
 
 It never holds hidden labels: an unlabeled image has the label -1.
 """
@@ -239,30 +238,3 @@ def hold_out_validation(labels: ArrayLike, *, share: float, rng: np.random.Gener
             n_held_out = min(max(n_held_out, 1), len(members) - 1)
         held_out.append(members[:n_held_out])
     return np.sort(np.concatenate(held_out))
-
-
-def known_novel_split(
-    true_labels: ArrayLike,
-    known_classes: Sequence[int] | Sequence[str],
-    labeled_share: float = 0.5,
-    *,
-    seed: int = 0,
-) -> Ints:
-    """Return labels (N,) for a share of the images of known classes, -1 for all others.
-
-    This is the protocol of the GCD benchmarks: one sample of `int(labeled_share * n)` from the n
-    images of known classes in dataset order, not stratified. A label is the position of the class
-    in `known_classes`.
-    """
-    truth = np.asarray(true_labels)  # (N,) any dtype
-    assert 0 < labeled_share < 1
-    assert np.isin(known_classes, truth).all(), "a known class does not occur"
-    candidates = np.flatnonzero(np.isin(truth, known_classes))
-    # The published splits were sampled with numpy's legacy generator.
-    legacy = np.random.RandomState(seed)
-    n_labeled = int(labeled_share * len(candidates))
-    sampled = candidates[legacy.choice(len(candidates), n_labeled, replace=False)]
-    labels = np.full(len(truth), UNLABELED, dtype=np.int64)
-    for label, known in enumerate(known_classes):
-        labels[sampled[truth[sampled] == known]] = label
-    return labels

@@ -104,11 +104,11 @@ class Networks:
         except UsageError as error:
             # A damaged config.yaml or model.json, not a mistake of the user.
             raise damaged(run.path, str(error)) from error
+        # The weight of the frozen embeddings in the blend with the trained ones
         self.frozen_weight = float(about["frozen_weight"])
-        """The weight of the frozen embeddings in the blend with the trained ones."""
+        # The category id of each output of the model's classifier, -1 for an output without images;
+        # None without a classifier
         self.classifier = np.array(about["classifier"]) if about.get("classifier") else None
-        """The category id of each output of the model's classifier, -1 for an output without
-        images; None without a classifier."""
 
     def embed(self, pixels: ImageRows) -> Tensor:
         """Return unit embeddings (M, D), computed as the run's were."""
@@ -164,8 +164,8 @@ class Assigner:
         categories = run.categories
         rows = run.assignments
         self.classes = [category.category for category in categories]
+        # The id of each category; ids have gaps if a review merged some
         self.ids = [category.category_id for category in categories]
-        """The id of each category; ids have gaps if a review merged some."""
         self.n_known = sum(not category.is_novel for category in categories)
         self._position_of = {number: position for position, number in enumerate(self.ids)}
         positions = self._positions(column(rows, "category_id"))

@@ -41,16 +41,26 @@ from shoal.settings import Plain
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """The accuracy of a run on its unlabeled images."""
+    """The accuracy of a run on its unlabeled images.
+
+    Attributes
+    ----------
+    accuracy
+        All, Known and Novel accuracy.
+    n_images
+        Unlabeled images with a true class.
+    n_classes
+        True classes among them.
+    n_clusters
+        Categories that the run has found.
+    notes
+        Possible mistakes in the truth.
+    """
 
     accuracy: Accuracy
-    # Unlabeled images with a true class
     n_images: int
-    # True classes among them
     n_classes: int
-    # Categories that the run has found
     n_clusters: int
-    # Possible mistakes in the truth
     notes: tuple[str, ...] = ()
 
     def in_words(self) -> str:

@@ -37,12 +37,13 @@ from shoal.settings import (
     to_dict,
 )
 
-# The recipes of the default method for a device
 ShareBetween = Annotated[float, Range("a number between 0 and 1", lambda value: 0 < value < 1)]
 PixelSize = Annotated[int, Range(f"8 to {MAX_SIZE:,}", lambda value: 8 <= value <= MAX_SIZE)]
 Minutes = Annotated[
     float | None, Range("a number above 0", lambda value: value is None or value > 0)
 ]
+
+# The recipes of the default method for a device
 CPU_RECIPE = "cpu"
 GPU_RECIPE = "gpu"
 
@@ -62,41 +63,39 @@ SHARED_SETTINGS = ("encoder", "input_size")
 class DiscoverySettings:
     """The settings of `shoal discover`, as a run's config.yaml holds them."""
 
-    # The number of categories; None: estimated from the labels
     n_clusters: int | None = None
-    # Whether to train. None: only if held-out labels could show that it helps. False: the frozen
-    # embeddings are clustered.
+    """The number of categories; None: estimated from the labels."""
     train: bool | None = None
-    # Share of the labeled and of the unlabeled images in the validation set, which chooses the
-    # snapshot, and K by the CMS paper's rule
+    """Whether to train. None: only if held-out labels could show that it helps. False: the frozen
+    embeddings are clustered."""
     validation_share: ShareBetween = 0.2
-    # Share of the known categories whose labels are all held out, to evaluate training on novel
-    # categories; the trained result is used only if it is significantly better. 0: none, and the
-    # trained result is used.
+    """Share of the labeled and of the unlabeled images in the validation set, which chooses the
+    snapshot, and K by the CMS paper's rule."""
     hidden_share: BelowOne = 0.2
-    # Minutes that the job may take: training is stopped in time, as by Ctrl-C, with the best result
-    # so far; None: no limit
+    """Share of the known categories whose labels are all held out, to evaluate training on novel
+    categories; the trained result is used only if it is significantly better. 0: none, and the
+    trained result is used."""
     max_minutes: Minutes = None
-    # Whether the labeled images of a category start as one cluster, and no cluster may hold two
-    # known categories; for the frozen result also whether variance within the known categories is
-    # reduced; not in the CMS paper
+    """Minutes that the job may take: training is stopped in time, as by Ctrl-C, with the best
+    result so far; None: no limit."""
     must_link: bool = True
-    # Whether average linkage is used if it is more accurate on the labels than Ward's; not in the
-    # CMS paper
+    """Whether the labeled images of a category start as one cluster, and no cluster may hold two
+    known categories; for the frozen result also whether variance within the known categories is
+    reduced; not in the CMS paper."""
     try_average: bool = True
-    # Whether a known category that likely contains a novel one is split when K is estimated; not in
-    # the CMS paper
+    """Whether average linkage is used if it is more accurate on the labels than Ward's; not in the
+    CMS paper."""
     split_mixtures: bool = True
-    # Side of the decoded images in the cache
+    """Whether a known category that likely contains a novel one is split when K is estimated; not
+    in the CMS paper."""
     pixel_size: PixelSize = 256
-    # The seed of every random choice
+    """Side of the decoded images in the cache."""
     seed: int = 0
-    # The name of the recipe, or the path of the file, that the method's settings come from
+    """The seed of every random choice."""
     recipe: str = "default"
-    # The name of a method; config.yaml holds its settings under that name
+    """The name of the recipe, or the path of the file, that the method's settings come from."""
     method: str = DEFAULT_METHOD
-    # Encoder, training, inference and the method's own settings; those of the recipe if not given.
-    # The seed, must-links and linkages in it are always those of the fields above.
+    """The name of a method; config.yaml holds its settings under that name."""
     method_settings: MethodSettings = field(
         default=None,  # type: ignore[assignment]  # __post_init__ loads the recipe
         metadata={
@@ -104,6 +103,8 @@ class DiscoverySettings:
             "classes": {name: each.settings for name, each in METHODS.items()},
         },
     )
+    """Encoder, training, inference and the method's own settings; those of the recipe if not given.
+    The seed, must-links and linkages in it are always those of the fields above."""
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -342,12 +343,12 @@ COMMON_FIELDS = {field.name for field in fields(DiscoverySettings)} - EXCLUDED
 class ComparisonSettings:
     """The settings of a comparison, as in its config.yaml."""
 
-    # Settings as for `shoal discover`; the first are those of the frozen encoder
     methods: tuple[DiscoverySettings, ...]
-    # Number of repetitions, each with other held-out labels and new training runs
+    """Settings as for `shoal discover`; the first are those of the frozen encoder."""
     repeats: int = 1
-    # Stop training after this many minutes; the finished methods are compared
+    """Number of repetitions, each with other held-out labels and new training runs."""
     max_minutes: float | None = None
+    """Stop training after this many minutes; the finished methods are compared."""
 
     def __post_init__(self) -> None:
         as_count(self.repeats, name="repeats", least=1)

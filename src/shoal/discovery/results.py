@@ -46,11 +46,16 @@ from shoal.discovery.reviewed.refinement import (
     n_clusters_to_continue,
     reuse_names,
 )
-from shoal.errors import AVERAGE_LINKAGE, doubt_labels
 from shoal.files import make_folder, write_text
 from shoal.methods.method import Discovery, Representation, as_discovery, shift_and_cut
 from shoal.methods.registry import get_method
-from shoal.report.summary import doubt_estimate, suggested_splits, summarize_run
+from shoal.report.summary import (
+    AVERAGE_LINKAGE,
+    doubt_estimate,
+    doubt_labels,
+    suggested_splits,
+    summarize_run,
+)
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import (
     MIXED_FROM,
@@ -326,22 +331,6 @@ def _name(named: Result, category: int) -> str:
     return "" if category == UNLABELED else named.classes[category]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClusterSettings:
-    """The settings of `shoal cluster`."""
-
-    # The number of clusters; None: estimated from the labels
-    n_clusters: int | None = None
-    inference: InferenceSettings = field(
-        default_factory=lambda: InferenceSettings(
-            must_link=True, try_average=True, split_mixtures=True
-        )
-    )
-
-
-DEFAULTS = ClusterSettings()
-
-
 def report_doubts(discovery: Discovery, labels: Ints, reporter: Reporter) -> None:
     """Report a note on average linkage, and one on an estimate of K from few labels (N,)."""
     if discovery.linkage_method == "average":
@@ -350,42 +339,6 @@ def report_doubts(discovery: Discovery, labels: Ints, reporter: Reporter) -> Non
     doubt = doubt_labels(len(known), len(np.unique(known)))
     if discovery.estimate is not None and doubt:
         reporter.report(f"note: {doubt}")
-
-
-def cluster_embeddings(
-    embeddings: Embeddings,
-    out: Path | str,
-    settings: ClusterSettings = DEFAULTS,
-    *,
-    device: AnyDevice = None,
-    force: bool = False,
-    command: str = "",
-    reporter: Reporter = LOGGED,
-) -> Run:
-    """Cluster embeddings by Algorithm 1, write the run folder `out`, and return the run."""
-    torch_device = choose_device(device)
-    labels = embeddings.labels
-    check_task(labels, settings.n_clusters, settings.inference)
-    points = unit_points(embeddings.x, device=torch_device)
-    shift = settings.inference.shift
-    with locked(out):
-        run = Run.create(out, force=force)
-        run.start(
-            settings,
-            seed=0,
-            device=str(torch_device),
-            command=command,
-            n_images=len(points),
-            n_labeled=int((labels != UNLABELED).sum()),
-        )
-        with reporter.progress(CLUSTERING):
-            inference = infer(points, labels, settings.n_clusters, settings.inference, is_unit=True)
-        discovery = as_discovery(inference, points)
-        report_doubts(discovery, labels, reporter)
-        named = name_categories(discovery, embeddings, shift.n_neighbors)
-        write_result(run, named, shift)
-        run.finish()
-    return run
 
 
 def cluster(
@@ -504,6 +457,29 @@ def collect_facts(run: Run) -> Plain:
     }
 
 
+def frozen_result(
+    frozen: Representation, collection: Collection, settings: DiscoverySettings
+) -> Result:
+    """Cluster frozen embeddings, by Algorithm 1 of CMS if the method trains; after a review,
+    continue from the reviewed categories."""
+    n_clusters = n_clusters_to_continue(collection, settings)
+    labels = collection.labels
+    if get_method(settings.method).trains:
+        discovery = shift_and_cut(
+            frozen,
+            labels,
+            settings.method_settings.inference,
+            n_clusters=settings.n_clusters or n_clusters,
+            seed=settings.seed,
+        )
+    else:
+        discovery = cluster(frozen, labels, settings, n_clusters)
+    if n_clusters is not None:
+        discovery, collection = continue_categories(discovery, collection)
+    n_neighbors = settings.shift.n_neighbors
+    return name_categories(discovery, collection, n_neighbors, name=FROZEN)
+
+
 def make_frozen_result(job: Job, images: EmbeddedImages) -> Result:
     """Cluster the frozen embeddings and report notes.
 
@@ -526,24 +502,53 @@ def make_frozen_result(job: Job, images: EmbeddedImages) -> Result:
     return result
 
 
-def frozen_result(
-    frozen: Representation, collection: Collection, settings: DiscoverySettings
-) -> Result:
-    """Cluster frozen embeddings, by Algorithm 1 of CMS if the method trains; after a review,
-    continue from the reviewed categories."""
-    n_clusters = n_clusters_to_continue(collection, settings)
-    labels = collection.labels
-    if get_method(settings.method).trains:
-        discovery = shift_and_cut(
-            frozen,
-            labels,
-            settings.method_settings.inference,
-            n_clusters=settings.n_clusters or n_clusters,
-            seed=settings.seed,
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings:
+    """The settings of `shoal cluster`."""
+
+    n_clusters: int | None = None
+    """The number of clusters; None: estimated from the labels."""
+    inference: InferenceSettings = field(
+        default_factory=lambda: InferenceSettings(
+            must_link=True, try_average=True, split_mixtures=True
         )
-    else:
-        discovery = cluster(frozen, labels, settings, n_clusters)
-    if n_clusters is not None:
-        discovery, collection = continue_categories(discovery, collection)
-    n_neighbors = settings.shift.n_neighbors
-    return name_categories(discovery, collection, n_neighbors, name=FROZEN)
+    )
+
+
+DEFAULTS = ClusterSettings()
+
+
+def cluster_embeddings(
+    embeddings: Embeddings,
+    out: Path | str,
+    settings: ClusterSettings = DEFAULTS,
+    *,
+    device: AnyDevice = None,
+    force: bool = False,
+    command: str = "",
+    reporter: Reporter = LOGGED,
+) -> Run:
+    """Cluster embeddings by Algorithm 1, write the run folder `out`, and return the run."""
+    torch_device = choose_device(device)
+    labels = embeddings.labels
+    check_task(labels, settings.n_clusters, settings.inference)
+    points = unit_points(embeddings.x, device=torch_device)
+    shift = settings.inference.shift
+    with locked(out):
+        run = Run.create(out, force=force)
+        run.start(
+            settings,
+            seed=0,
+            device=str(torch_device),
+            command=command,
+            n_images=len(points),
+            n_labeled=int((labels != UNLABELED).sum()),
+        )
+        with reporter.progress(CLUSTERING):
+            inference = infer(points, labels, settings.n_clusters, settings.inference, is_unit=True)
+        discovery = as_discovery(inference, points)
+        report_doubts(discovery, labels, reporter)
+        named = name_categories(discovery, embeddings, shift.n_neighbors)
+        write_result(run, named, shift)
+        run.finish()
+    return run

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from shoal.arrays import digest_names, read_array, write_array
+from shoal.arrays import digest_names, read_cached, write_cached
 from shoal.data.collection import Collection
 from shoal.data.pixels.loading import Pixels, load_pixels, none_readable
 from shoal.data.pixels.workers import available_cpus
@@ -55,7 +55,7 @@ from shoal.methods.method import Representation, to_numpy
 from shoal.methods.trunk_outputs import TrunkOutputs
 from shoal.runs import THUMBNAILS, Run, check_not_locked, csv_text, locked, read_vectors
 from shoal.settings import Plain, differences
-from shoal.training.tokens import TokenCollector
+from shoal.training.inputs import TokenCollector
 
 # Pixels along the longer side
 THUMBNAIL_SIDE = 64
@@ -346,7 +346,7 @@ def _embed(job: Job, pixels: Pixels, encoder: Encoder) -> EmbeddedImages:
     # Everything that the bits of the frozen embeddings depend on.
     recorded = {name: run.provenance[name] for name in ("made_from", "platform", "packages")}
     key = f"{recorded} {encoder} {describe_device(encoder.device)} {world_size()} processes"
-    cached = None if run.has("frozen.npy") else read_array("embeddings", key)
+    cached = None if run.has("frozen.npy") else read_cached("embeddings", key)
     if cached is not None:
         job.reporter.detail("embeddings of these images are in the cache")
         run.write_array("frozen", cached)
@@ -356,7 +356,7 @@ def _embed(job: Job, pixels: Pixels, encoder: Encoder) -> EmbeddedImages:
         embeddings = torch.from_numpy(np.array(stored, dtype=np.float32)).to(job.device)
     else:
         embeddings = _embed_frozen(job, encoder, pixels, trunk_outputs)
-        write_array("embeddings", key, to_numpy(embeddings))
+        write_cached("embeddings", key, to_numpy(embeddings))
     if not run.has(THUMBNAILS):
         with job.reporter.progress("making thumbnails"):
             run.write_thumbnails(make_thumbnails(pixels))

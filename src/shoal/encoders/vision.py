@@ -55,17 +55,17 @@ ImageRows = Any
 class HeadSettings:
     """Kind and size of the projection head."""
 
-    # 'paper': three linear + GELU pairs and a linear output (section 5.1), the default.
-    # 'bottleneck': the head of the released code: two pairs, a linear layer down to the bottleneck,
-    # and a weight-normed output, so that embeddings have the rank of the bottleneck. 'mlp': two
-    # pairs and a linear output, for methods with a classifier.
     kind: Literal["paper", "bottleneck", "mlp"] = "paper"
-    # Width of the hidden layers
+    """'paper': three linear + GELU pairs and a linear output (section 5.1), the default.
+    'bottleneck': the head of the released code: two pairs, a linear layer down to the bottleneck,
+    and a weight-normed output, so that embeddings have the rank of the bottleneck. 'mlp': two pairs
+    and a linear output, for methods with a classifier."""
     width: Count = 2048
-    # Dimension of the embedding
+    """Width of the hidden layers."""
     dim: Count = 768
-    # Rank of the embeddings of the bottleneck head, if `dim` is not smaller
+    """Dimension of the embedding."""
     bottleneck: Count = 256
+    """Rank of the embeddings of the bottleneck head, if `dim` is not smaller."""
 
 
 class Head(nn.Module):

@@ -22,10 +22,10 @@ from shoal.training.model import Epoch, Model, TaskShape, Tensors, consecutive_l
 class ClassifierSettings(TrainedSettings):
     """Settings of a method with a cosine classifier of the tail's features."""
 
-    # Initial weights: random, as published, or the mean of the labeled images for a known class and
-    # an unlabeled image for any other. The features of an encoder that ends in a ReLU are all
-    # positive, so random weights are far from every image, and novel outputs may never win.
     classifier_init: Literal["random", "images"] = "random"
+    """Initial weights: random, as published, or the mean of the labeled images for a known class
+    and an unlabeled image for any other. The features of an encoder that ends in a ReLU are all
+    positive, so random weights are far from every image, and novel outputs may never win."""
 
 
 class CosineClassifier(nn.Module):

@@ -42,18 +42,18 @@ from shoal.training.validation import collapse_statistics
 class LossSettings(ContrastSettings):
     """Settings of the losses; the defaults are the paper's for fine-grained images."""
 
-    # τ_u of the contrastive mean-shift loss
     temperature: Temperature = 0.25
-    # Rows in the denominators. 'paper': all others including the positive in equation 6, all others
-    # except the positives in equation 7. 'reference', as in the released code: the positive is
-    # excluded in equation 6, and the positives are included in equation 7.
+    """τ_u of the contrastive mean-shift loss."""
     denominator: Literal["paper", "reference"] = "paper"
-    # The input of the supervised loss: v, or the mean-shifted z (an ablation of the paper)
+    """Rows in the denominators. 'paper': all others including the positive in equation 6, all
+    others except the positives in equation 7. 'reference', as in the released code: the positive is
+    excluded in equation 6, and the positives are included in equation 7."""
     supervised_input: Literal["embedding", "shifted"] = "embedding"
-    # Whether to stop the gradient through the norm of z, as in the released code. As long as the
-    # positive of a view is nearer than its negatives, the loss then also pulls the view toward its
-    # z, and so toward its neighbors.
+    """The input of the supervised loss: v, or the mean-shifted z (an ablation of the paper)."""
     detach_norm: bool = False
+    """Whether to stop the gradient through the norm of z, as in the released code. As long as the
+    positive of a view is nearer than its negatives, the loss then also pulls the view toward its z,
+    and so toward its neighbors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +66,10 @@ class CmsSettings(TrainedSettings):
 
     head: HeadSettings = field(default_factory=HeadSettings)
     loss: LossSettings = field(default_factory=LossSettings)
-    # Rows of the bank: the embedding of each image without augmentation, or those of two random
-    # views of it, as in the released code. Views are new in every epoch, so `training.views.pool`
-    # must be null.
     bank: Literal["images", "views"] = "images"
+    """Rows of the bank: the embedding of each image without augmentation, or those of two random
+    views of it, as in the released code. Views are new in every epoch, so `training.views.pool`
+    must be null."""
 
     def __post_init__(self) -> None:
         shift = self.inference.shift
@@ -92,8 +92,8 @@ class Cms(Model):
         self.attention: NeighborAttention | None = None
         if self.shift.aggregation == "attention":
             self.attention = NeighborAttention(settings.head.dim)
+        # (n, D), or (2n, D) for views: view 1 of all images, then view 2
         self.bank = torch.empty(0)
-        """(n, D), or (2n, D) for views: view 1 of all images, then view 2."""
         # Random neighbors are sampled on the CPU, which a CUDA graph cannot record.
         self.is_recordable = self.shift.retrieval == "nearest"
 

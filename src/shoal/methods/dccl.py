@@ -87,31 +87,31 @@ def find_communities(graph: csr_matrix, *, resolution: float, min_members: int, 
 class DcclSettings(GcdSettings):
     """Settings of DCCL; `recipes/dccl` holds the published values."""
 
-    # Whether K is the number of communities; else `inference.rule` estimates it. In `shoal
-    # discover`, the K of the frozen result comes first.
     search_n_clusters: bool = True
-    # Neighbors that each image is linked with
+    """Whether K is the number of communities; else `inference.rule` estimates it. In `shoal
+    discover`, the K of the frozen result comes first."""
     n_neighbors: Count = 15
-    # Smallest cosine of linked neighbors
+    """Neighbors that each image is linked with."""
     min_similarity: float = 0.6
-    # Smallest community that is a concept; images of smaller ones have no concept loss
+    """Smallest cosine of linked neighbors."""
     min_members: Count = 5
-    # Resolutions of the communities. The one with the highest labeled accuracy is used, on the
-    # graph of the first epoch without the links that labels decide.
+    """Smallest community that is a concept; images of smaller ones have no concept loss."""
     resolutions: Annotated[
         tuple[float, ...],
         Range("numbers above 0, say [1.0]", lambda values: min(values, default=0) > 0),
     ] = (1.0, 2.0, 4.0, 8.0, 16.0)
-    # Weight of the concept loss after its ramp
+    """Resolutions of the communities. The one with the highest labeled accuracy is used, on the
+    graph of the first epoch without the links that labels decide."""
     concept_weight: NonNegative = 0.4
-    # Weight of the concept loss in the first epoch; it increases linearly
+    """Weight of the concept loss after its ramp."""
     initial_concept_weight: NonNegative = 0.04
-    # The share of all epochs in which the weight increases; published: 100 of 200
+    """Weight of the concept loss in the first epoch; it increases linearly."""
     concept_ramp: Fraction = 0.5
-    # Temperature of the concept loss
+    """The share of all epochs in which the weight increases; published: 100 of 200."""
     concept_temperature: Temperature = 0.05
-    # Momentum of the centers
+    """Temperature of the concept loss."""
     concept_momentum: Fraction = 0.1
+    """Momentum of the centers."""
 
     def concept_weight_at(self, epoch: int) -> float:
         n_epochs = round(self.concept_ramp * self.training.epochs)

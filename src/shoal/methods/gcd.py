@@ -44,13 +44,13 @@ class GcdSettings(TrainedSettings):
 
     head: HeadSettings = field(default_factory=HeadSettings)
     loss: ContrastSettings = field(default_factory=ContrastSettings)
-    # Whether K is estimated as published, by the highest labeled accuracy of k-means on frozen
-    # features, found by Brent's method; else by `inference.rule`. In `shoal discover`, the K of the
-    # frozen result takes precedence.
     search_n_clusters: bool = False
-    # Number of initializations of k-means; 100 in the released code. With 6,000 images and K = 200,
-    # each costs 6 to 7 CPU seconds.
+    """Whether K is estimated as published, by the highest labeled accuracy of k-means on frozen
+    features, found by Brent's method; else by `inference.rule`. In `shoal discover`, the K of the
+    frozen result takes precedence."""
     n_init: Count = 10
+    """Number of initializations of k-means; 100 in the released code. With 6,000 images and K =
+    200, each costs 6 to 7 CPU seconds."""
 
     def find_n_clusters(self, learned: Representation, points: Tensor, labels: Ints) -> int:
         """Return K for unit points (N, D) as published: that at which plain k-means of frozen

@@ -188,21 +188,21 @@ def principal_columns(points: Tensor, n_columns: int) -> Floats:
 class GpcSettings(GcdSettings):
     """Settings of GPC; `recipes/gpc` holds the published values."""
 
-    # Whether K is the number of Gaussians; else `inference.rule` estimates it. In `shoal discover`,
-    # the K of the frozen result takes precedence.
     search_n_clusters: bool = True
-    # Initial number of clusters in addition to the known classes
+    """Whether K is the number of Gaussians; else `inference.rule` estimates it. In `shoal
+    discover`, the K of the frozen result takes precedence."""
     initial_novel: NonNegativeInt = 10
-    # Number of principal components in which the Gaussians are fitted
+    """Initial number of clusters in addition to the known classes."""
     mixture_columns: Count = 64
-    # α: the larger, the more clusters
+    """Number of principal components in which the Gaussians are fitted."""
     concentration: Positive = 1.0
-    # Weight of the prototype loss
+    """α: the larger, the more clusters."""
     prototype_weight: NonNegative = 1.0
-    # Mean temperature of the prototype loss
+    """Weight of the prototype loss."""
     prototype_temperature: Positive = 1.0
-    # Epochs without the prototype loss
+    """Mean temperature of the prototype loss."""
     prototype_warmup: NonNegativeInt = 1
+    """Epochs without the prototype loss."""
 
     def find_n_clusters(self, learned: Representation, points: Tensor, labels: Ints) -> int:
         """Return the number of Gaussians after one more round of splits and merges on points

@@ -42,15 +42,15 @@ class HypCdSettings(SimGcdSettings):
     The temperatures of `loss` are those of the distance-based losses.
     """
 
-    # c: the ball has radius 1/√c
     curvature: Positive = 0.05
-    # r: maximum norm of a feature or projection before it is mapped into the ball
+    """c: the ball has radius 1/√c."""
     clip: Positive = 2.3
-    # α_d in the last epoch, increasing linearly from 0: weight of the distance-based losses; the
-    # angle-based ones have 1 - α_d
+    """r: maximum norm of a feature or projection before it is mapped into the ball."""
     distance_weight: Fraction = 1.0
-    # Factor of both temperatures in the angle-based losses
+    """α_d in the last epoch, increasing linearly from 0: weight of the distance-based losses; the
+    angle-based ones have 1 - α_d."""
     angle_temperature: Positive = 0.3
+    """Factor of both temperatures in the angle-based losses."""
 
 
 class HypCd(SimGcd):

@@ -27,18 +27,18 @@ from shoal.training.model import Batch, TaskShape, Tensors
 class LegoGcdSettings(SimGcdSettings):
     """Settings of LegoGCD; the recipes `dino`, `cub` and `cifar100` hold the published values."""
 
-    # δ: smallest probability of a known class for which LER includes an unlabeled view
     threshold: Fraction = 0.8
-    # Weight of LER
+    """δ: smallest probability of a known class for which LER includes an unlabeled view."""
     local_weight: NonNegative = 2.0
-    # Temperature of the predictions whose entropy LER lowers
+    """Weight of LER."""
     local_temperature: Temperature = 0.05
-    # Weight of the logarithms of class frequencies that LER adds to the logits
+    """Temperature of the predictions whose entropy LER lowers."""
     margin_weight: NonNegative = 0.4
-    # Momentum of the moving average of class frequencies
+    """Weight of the logarithms of class frequencies that LER adds to the logits."""
     frequency_momentum: Fraction = 0.999
-    # Weight of DKL among the unsupervised losses
+    """Momentum of the moving average of class frequencies."""
     divergence_weight: NonNegative = 1.0
+    """Weight of DKL among the unsupervised losses."""
 
 
 class LegoGcd(SimGcd):

@@ -9,7 +9,7 @@ Shapes: N images, D columns of an embedding, M images that were not trained on.
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -27,9 +27,9 @@ from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.vision import ImageRows, embed
 from shoal.files import cache_folder, scratch_array, writing
 from shoal.settings import Plain
+from shoal.training.inputs import Task
 from shoal.training.loop import Trained, train
 from shoal.training.model import Model, TaskShape, shape_of
-from shoal.training.tokens import Task
 from shoal.training.train_settings import TrainSettings
 
 
@@ -176,11 +176,11 @@ class MethodSettings:
     """Settings shared by all methods."""
 
     encoder: str = DEFAULT_ENCODER
-    # Input size of the encoder in pixels; None: the size it was trained with
     input_size: int | None = None
-    # Clustering of frozen features, and of the embeddings of a method with mean shifts; its `rule`
-    # estimates K for every method
+    """Input size of the encoder in pixels; None: the size it was trained with."""
     inference: InferenceSettings = field(default_factory=InferenceSettings)
+    """Clustering of frozen features, and of the embeddings of a method with mean shifts; its `rule`
+    estimates K for every method."""
 
 
 S = TypeVar("S", bound=MethodSettings)
@@ -190,21 +190,21 @@ S = TypeVar("S", bound=MethodSettings)
 class TrainedSettings(MethodSettings):
     """Settings shared by all methods that train a model."""
 
-    # Number of the encoder's last blocks that are trained; None: the one in its catalog entry
     n_tail_blocks: int | None = None
+    """Number of the encoder's last blocks that are trained; None: the one in its catalog entry."""
     training: TrainSettings = field(default_factory=TrainSettings)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
+class Method(Generic[S]):
     """A method: its settings, its model, and how it clusters."""
 
     # The class of its settings; a subclass of `TrainedSettings` if there is a model
-    settings: type[MethodSettings]
+    settings: type[S]
     title: str
-    # Function that clusters embeddings, learned by this or another method, a `Representation`,
-    # given labels (N,), settings and K (None: estimate it)
-    cluster: Callable[..., Discovery]
+    # Clusters embeddings that this or another method has learned, given labels (N,), settings and K
+    # (None: estimate it)
+    cluster: Callable[[Representation, Ints, S, int | None], Discovery]
     model: type[Model] | None = None
     # Whether its clustering shifts embeddings, so that K is also estimated on shifted ones
     shifts: bool = False
@@ -212,10 +212,12 @@ class Method:
     needs_n_clusters: bool = False
     # Whether training depends on K if it is given
     uses_n_clusters: bool = False
-    # Function that clusters embeddings (M, D) of images that were not trained on, given a
-    # `Representation`, these embeddings, the labels (N,) and validation rows of the task, settings
-    # and K; None: `nearest_clusters`
-    cluster_unseen: Callable[..., Discovery] | None = None
+    # Clusters embeddings (M, D) of images that were not trained on, given what was learned, these
+    # embeddings, the labels (N,) and validation rows of the task, settings and K; None:
+    # `nearest_clusters`
+    cluster_unseen: (
+        Callable[[Representation, Tensor, Ints, Ints, S, int | None], Discovery] | None
+    ) = None
     # Values of this method's settings by dotted name, for each of the protocols
     protocols: dict[str, Plain] = field(default_factory=dict)
 

@@ -36,14 +36,14 @@ MIN_SIMILARITY = 1e-7
 class OrcaSettings(ClassifierSettings):
     """Settings of ORCA; `recipes/orca` holds the published values."""
 
-    # s: factor of the cosines
     scale: Positive = 10.0
-    # Upper bound of the margin
+    """s: factor of the cosines."""
     max_margin: NonNegative = 0.5
-    # Weight of the pairwise objective
+    """Upper bound of the margin."""
     pair_weight: NonNegative = 1.0
-    # Weight of the regularization
+    """Weight of the pairwise objective."""
     entropy_weight: NonNegative = 1.0
+    """Weight of the regularization."""
 
 
 class Orca(ClassifierModel):

@@ -37,19 +37,19 @@ class PimSettings(GcdSettings):
     `n_init` counts the starts of the k-means whose centers initialize the classifier.
     """
 
-    # Whether K is estimated by the highest labeled accuracy of a classifier fitted without labels,
-    # found by Brent's method; else by `inference.rule`. In `shoal discover`, the K of the frozen
-    # result comes first.
     search_n_clusters: bool = True
-    # Factor of the classifier's logits
+    """Whether K is estimated by the highest labeled accuracy of a classifier fitted without labels,
+    found by Brent's method; else by `inference.rule`. In `shoal discover`, the K of the frozen
+    result comes first."""
     logit_scale: Positive = 25.0
-    # The λ that are tried, each at the cost of a fit
+    """Factor of the classifier's logits."""
     conditional_entropy_weights: Annotated[
         tuple[float, ...],
         Range("some λ of 0 or more, say [0.5]", lambda values: min(values, default=-1) >= 0),
     ] = tuple(round(0.05 * step, 2) for step in range(2, 21))
-    # Steps of Adam over all images; each costs three products of N × D × K
+    """The λ that are tried, each at the cost of a fit."""
     fit_steps: Count = 1000
+    """Steps of Adam over all images; each costs three products of N × D × K."""
     fit_lr: Positive = 0.001
     fit_weight_decay: NonNegative = 0.01
 

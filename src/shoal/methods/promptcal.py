@@ -78,32 +78,33 @@ def strongest(affinity: Tensor, exists: Tensor, quantile: float) -> Tensor:
 class PromptCalSettings(GcdSettings):
     """Settings of PromptCAL; `recipes/promptcal` holds the published values for DINO."""
 
-    # Learned tokens that each block of a ViT reads
     n_prompts: Count = 5
-    # Width in pixels of the learned border, if an encoder has no tokens
+    """Learned tokens that each block of a ViT reads."""
     border: Count = 30
-    # Weight of the losses of the prompts' features (DPR)
+    """Width in pixels of the learned border, if an encoder has no tokens."""
     prompt_weight: NonNegative = 0.35
-    # The share of all epochs in the first stage; the second has the rest, at least one epoch unless
-    # the share is 1. Published for fine-grained images: 200 of 300.
+    """Weight of the losses of the prompts' features (DPR)."""
     first_stage: Fraction = 2 / 3
-    # Whether the learning rate follows a cosine in each stage, as published; else one over both
+    """The share of all epochs in the first stage; the second has the rest, at least one epoch
+    unless the share is 1. Published for fine-grained images: 200 of 300."""
     restarts_lr: bool = False
-    # Momentum of the teacher
+    """Whether the learning rate follows a cosine in each stage, as published; else one over
+    both."""
     momentum: Fraction = 0.999
+    """Momentum of the teacher."""
     memory_size: Count = 4096
-    # Neighbors of a node in the graph, itself not counted
     n_neighbors: Count = 5
-    # Positives have an affinity above this quantile of those over the mean
+    """Neighbors of a node in the graph, itself not counted."""
     quantile: Fraction = 0.8
-    # Random rows of the memory in the denominator, new in each step
+    """Positives have an affinity above this quantile of those over the mean."""
     n_negatives: Count = 1024
+    """Random rows of the memory in the denominator, new in each step."""
     affinity_temperature: Temperature = 0.07
-    # w: weight of the positives of the graph in the unsupervised losses after its ramp; InfoNCE has
-    # 1 - w
     affinity_weight: Fraction = 0.6
-    # Epochs of the second stage in which w increases; in a short one half of them
+    """w: weight of the positives of the graph in the unsupervised losses after its ramp; InfoNCE
+    has 1 - w."""
     affinity_epochs: NonNegativeInt = 2
+    """Epochs of the second stage in which w increases; in a short one half of them."""
 
     @property
     def n_first(self) -> int:
@@ -185,9 +186,9 @@ class PromptCal(Model):
     def __init__(self, encoder: Encoder, settings: PromptCalSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
         self.prompts = make_prompts(encoder, n_prompts=settings.n_prompts, border=settings.border)
+        # Prefixes of the outputs that have losses, with their weights: features, and those of the
+        # prompts if these are tokens
         self.kinds = {"": 1.0}
-        """Prefixes of the outputs that have losses, with their weights: features, and those of the
-        prompts if these are tokens."""
         if isinstance(self.prompts, TokenPrompts):
             self.kinds["prompt_"] = settings.prompt_weight
         self.heads = nn.ModuleDict(

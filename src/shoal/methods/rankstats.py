@@ -36,15 +36,15 @@ MARGIN = 1e-6
 class RankStatsSettings(ClassifierSettings):
     """Settings of RankStats+; `recipes/rankstats` holds the published values."""
 
-    # Number of largest entries that are the same in the features of a positive pair, at most all of
-    # them
     n_ranked: Count = 5
-    # τ: temperature of the predictions
+    """Number of largest entries that are the same in the features of a positive pair, at most all
+    of them."""
     temperature: Temperature = 0.1
-    # c: weight of the consistency loss after its ramp
+    """τ: temperature of the predictions."""
     consistency_weight: NonNegative = 50.0
-    # The share of all epochs in which the weight increases; published: 150 of 200
+    """c: weight of the consistency loss after its ramp."""
     consistency_ramp: Fraction = 0.75
+    """The share of all epochs in which the weight increases; published: 150 of 200."""
 
     def consistency_at(self, epoch: int) -> float:
         """Return the weight of the consistency loss in an epoch, counted from 0: c · exp(-5 (1 - t

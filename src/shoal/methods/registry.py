@@ -53,7 +53,7 @@ BENCHMARK_KINDS = {
 
 CLIP = "clip-vitb16"
 
-METHODS: dict[str, Method] = {
+METHODS: dict[str, Method[Any]] = {
     "cms": cms.METHOD,
     "gcd": gcd.METHOD,
     "dccl": dccl.METHOD,
@@ -89,7 +89,7 @@ PROTOCOLS: dict[str, Plain] = {
 }
 
 
-def get_method(name: str) -> Method:
+def get_method(name: str) -> Method[Any]:
     if name not in METHODS:
         raise UnknownName("method", name, METHODS)
     return METHODS[name]

@@ -35,20 +35,20 @@ from shoal.training.train_settings import linear_schedule
 class SimGcdSettings(ClassifierSettings):
     """Settings of SimGCD; the recipes `dino`, `cub` and `cifar100` hold the published values."""
 
-    # The projection head of the contrastive losses
     head: HeadSettings = field(default_factory=lambda: HeadSettings(kind="mlp", dim=256))
-    # The contrastive losses; `supervised_weight` λ also weights the classifier's losses
+    """The projection head of the contrastive losses."""
     loss: ContrastSettings = field(default_factory=ContrastSettings)
-    # τ_s: temperature of the predictions
+    """The contrastive losses; `supervised_weight` λ also weights the classifier's losses."""
     student_temperature: Temperature = 0.1
-    # τ_t: temperature of the targets, after `teacher_warmup` epochs
+    """τ_s: temperature of the predictions."""
     teacher_temperature: Temperature = 0.04
-    # Initial τ_t, from which it decreases linearly
+    """τ_t: temperature of the targets, after `teacher_warmup` epochs."""
     initial_teacher_temperature: Temperature = 0.07
-    # Number of epochs over which τ_t decreases, at most half of all epochs
+    """Initial τ_t, from which it decreases linearly."""
     teacher_warmup: NonNegativeInt = 30
-    # ε: weight of the mean-entropy maximization
+    """Number of epochs over which τ_t decreases, at most half of all epochs."""
     entropy_weight: NonNegative = 2.0
+    """ε: weight of the mean-entropy maximization."""
 
     def teacher_temperature_at(self, epoch: int) -> float:
         warmup = min(self.teacher_warmup, self.training.epochs // 2)

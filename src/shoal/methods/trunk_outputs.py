@@ -21,8 +21,8 @@ from shoal.encoders.vision import ImageRows
 from shoal.methods.method import TrainedSettings
 from shoal.progress import Progress, count_after
 from shoal.runs import environment
+from shoal.training.inputs import Task, TokenCache, ViewPool, cache_tokens, pool_views, resident
 from shoal.training.sampling import POOL, Sampler
-from shoal.training.tokens import Task, TokenCache, ViewPool, cache_tokens, pool_views, resident
 
 # An encoder, how many of its last blocks are trained, and its input size
 TrunkKey = tuple[str, int | None, int | None]

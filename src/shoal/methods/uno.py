@@ -39,20 +39,20 @@ Scale = Annotated[
 class UnoSettings(TrainedSettings):
     """Settings of UNO+; `recipes/uno` holds the published values."""
 
-    # Number of heads, and of overclustering heads
     n_heads: Count = 4
-    # Width of a head's hidden layer
+    """Number of heads, and of overclustering heads."""
     width: Count = 2048
-    # Dimension of a prototype
+    """Width of a head's hidden layer."""
     dim: Count = 256
-    # Ratio of the prototypes of an overclustering head to those of a head
+    """Dimension of a prototype."""
     overclustering: Count = 3
-    # τ: temperature of the predictions
+    """Ratio of the prototypes of an overclustering head to those of a head."""
     temperature: Scale = 0.1
-    # ε of the Sinkhorn-Knopp algorithm: the smaller, the closer targets are to one-hot
+    """τ: temperature of the predictions."""
     epsilon: Scale = 0.05
-    # Iterations of the Sinkhorn-Knopp algorithm
+    """ε of the Sinkhorn-Knopp algorithm: the smaller, the closer targets are to one-hot."""
     n_rounds: Count = 3
+    """Iterations of the Sinkhorn-Knopp algorithm."""
 
 
 class Heads(nn.Module):

@@ -19,12 +19,13 @@ from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import COMPARED, THUMBNAILS, Category, Run, column
 from shoal.settings import Plain
 
-# Maximum number of categories; the largest are shown
-MAX_CATEGORIES = 30
+# Maximum number of categories in a notebook; the largest are shown
+NOTEBOOK_CATEGORIES = 30
 
-# Maximum bytes of pictures, because a notebook stores them in its file
-BUDGET = 500_000
+# Maximum bytes of their pictures, because a notebook stores them in its file
+NOTEBOOK_BYTES = 500_000
 
+# Number of categories that name a branch of the tree
 N_LARGEST = 3
 
 # With more categories, only the branches near the root are open
@@ -92,14 +93,14 @@ def run_html(run: Run, summary: str) -> str:
     """Return a run as HTML: the `summary`, then a row per category, largest first."""
     row_of = {path: number for number, path in enumerate(column(run.assignments, "path"))}
     ordered = sorted(run.categories, key=lambda c: (-c.size, c.category))
-    largest = ordered[:MAX_CATEGORIES]
+    largest = ordered[:NOTEBOOK_CATEGORIES]
     wanted = [row_of[path] for category in largest for path in category.exemplars]
     return render(
         "notebook.html",
         summary=summary,
         categories=largest,
         row_of=row_of,
-        uris=data_uris(run, wanted, BUDGET),
+        uris=data_uris(run, wanted, NOTEBOOK_BYTES),
         n_left=len(ordered) - len(largest),
         folder=str(run.path),
     )

@@ -12,14 +12,10 @@ import numpy as np
 
 from shoal.arrays import Floats, Ints, digest_rows
 from shoal.errors import (
-    AVERAGE_LINKAGE,
     NotInRun,
     count,
-    doubt_labels,
     duration,
     first_few,
-    interval_in_words,
-    is_wide,
     percent,
     plural,
     shown,
@@ -31,7 +27,7 @@ from shoal.runs import MIXED_FROM, UNCERTAIN_BELOW, Category, Run, column
 from shoal.settings import Plain
 
 # With fewer held-out labels the calibration of confidence is uncertain
-FEW_LABELS = 20
+FEW_CHECKED = 20
 
 UNCHECKED = (
     "Confidence could not be calibrated from the labels, so for unlabeled images it is at most "
@@ -59,6 +55,38 @@ LABEL_COLUMNS = ("label_given", "category", "confidence", "nearest_known", "seco
 
 # The name of a category, or of a part of one, that no person has named
 NUMBERED = re.compile(r"novel-\d{3,}( \(\d+\))*")
+
+# With fewer labeled images per known category, or fewer known categories, an estimate of K is
+# uncertain
+FEW_LABELS = 5
+FEW_KNOWN = 8
+
+# The note on a run whose labels chose average linkage
+AVERAGE_LINKAGE = (
+    "average linkage is used, because its accuracy on the labeled images is higher than that of "
+    "Ward's linkage"
+)
+
+
+def interval_in_words(interval: Sequence[int], given_range: Sequence[int] | None = None) -> str:
+    """Return the 80 % interval of an estimate, with the range that a user gave for it."""
+    text = f"80 % interval {span(interval)}"
+    if given_range:
+        text += f", within the given range {span(given_range)}"
+    return text
+
+
+def is_wide(interval: Sequence[int]) -> bool:
+    """Return whether the upper end of an interval is more than twice the lower one."""
+    return max(interval) > 2 * min(interval)
+
+
+def doubt_labels(n_labeled: int, n_known: int) -> str | None:
+    """Return a note if K is estimated from few labels or few known categories, else None."""
+    if n_labeled >= FEW_LABELS * n_known and (n_known == 0 or n_known >= FEW_KNOWN):
+        return None
+    few = f"{count(n_labeled, 'labeled image')} of {count(n_known, 'known category')}"
+    return f"the number of categories is estimated from {few}; give --n-clusters or label more"
 
 
 def count_uncertain(run: Run) -> int:
@@ -184,7 +212,7 @@ def describe_confidence(run: ReviewedRun) -> str:
     if calibration.get("is_from_frozen"):
         source = " of the frozen result (too few were held out from training)"
     few = ""
-    if min(n_known, n_novel) < FEW_LABELS:
+    if min(n_known, n_novel) < FEW_CHECKED:
         few = " With so few labels the calibration is uncertain."
     return (
         "Of the images with confidence 0.9, about nine in ten should be correct. In a known "

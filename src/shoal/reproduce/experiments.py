@@ -13,11 +13,9 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Literal
 
 from shoal.errors import UnknownName
-from shoal.methods.registry import METHODS
+from shoal.methods.registry import CLIP, METHODS
 
 # The encoder of tables 15 to 17
-CLIP = "clip-vitb16"
-
 SIX = ("cifar100", "imagenet100", "cub", "cars", "aircraft", "herbarium19")
 FOUR = SIX[:4]
 

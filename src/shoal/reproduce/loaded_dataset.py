@@ -21,7 +21,7 @@ from shoal.methods.registry import get_method
 from shoal.methods.trunk_outputs import TrunkOutputs, trunk_key
 from shoal.reproduce.plan import Cell
 from shoal.reproduce.selection import select_by_hidden_labels, with_hidden_classes
-from shoal.training.tokens import Task, resident
+from shoal.training.inputs import Task, resident
 from shoal.training.validation import ValidationSet
 
 

@@ -29,8 +29,8 @@ from shoal.reproduce.loaded_dataset import LoadedDataset, check_dataset
 from shoal.reproduce.plan import Cell, Plan, ReproduceOptions, check_changes, make_plan
 from shoal.reproduce.tables import Record, Result, build_table, describe, read_result, recall
 from shoal.runs import csv_text
+from shoal.training.inputs import Task
 from shoal.training.loop import is_finished
-from shoal.training.tokens import Task
 from shoal.training.validation import validate
 
 

@@ -154,17 +154,17 @@ class Replay:
     ) -> None:
         self.state = state
         self.has_ids = ids is not None
+        # The id in this run of each old category that has a match
         self.ids = dict(ids or {})
-        """The id in this run of each old category that has a match."""
+        # The final names of the old categories that people named or created
         self.named: dict[int, str] = {}
-        """The final names of the old categories that people named or created."""
         self.merged_into: dict[int, int] = {}
+        # By row, the action that last confirmed, moved or rejected the image, and the old category
+        # that the image is in at the end
         self.placed: dict[int, tuple[int, int]] = {}
-        """By row, the action that last confirmed, moved or rejected the image, and the old category
-        that the image is in at the end."""
         self.action = Action(kind="start")
+        # What could not be applied of `action`
         self.problems: list[str] = []
-        """What could not be applied of `action`."""
         for action in actions:
             self._collect(action)
         self._match_categories(start)
@@ -192,8 +192,8 @@ class Replay:
         exemplars = {int(old["category"]): list(old["exemplars"]) for old in listed}
         found_names = {int(old["category"]): str(old["name"]) for old in listed}
         given_names = {old: self.named[old] for old in found_names if old in self.named}
+        # The final name of each old category
         self.names = found_names | self.named
-        """The final name of each old category."""
         if self.has_ids:
             return
         known = {c.category: c.category_id for c in self.state.found.values() if not c.is_novel}

@@ -51,12 +51,12 @@ class Log:
         if file.is_dir():
             raise DataError(f"{file}: is a folder, expected the log of a review; move it away")
         self.file = file
+        # A message about an incomplete last line; empty if there is none
         self.note = ""
-        """A message about an incomplete last line; empty if there is none."""
         self._offset = 0
         self.n_lines = 0
+        # The last bytes read or written
         self._end = b""
-        """The last bytes read or written."""
 
     @property
     def has_more(self) -> bool:

@@ -186,37 +186,34 @@ class Decisions:
     def __init__(self, state: State) -> None:
         present = state.categories
         self.names = {number: record.name for number, record in present.items()}
+        # The current category of each category name of the run: see `State.current_by_name`
         self.called = state.current_by_name()
-        """The current category of each category name of the run: see `State.current_by_name`."""
         given = state.given_labels()
+        # The current category of each given label, by image
         self.given = _by_path(state, given)
-        """The current category of each given label, by image."""
+        # The category of each image that was confirmed or moved. A split does not decide about
+        # single images: an image confirmed as its given label keeps that label.
         self.labels = _labels(state, given)
-        """The category of each image that was confirmed or moved.
-
-        A split does not decide about single images: an image confirmed as its given label keeps
-        that label.
-        """
         decided = set(self.labels.values())
+        # The categories that are known from now on, ascending: known before, named by a person, or
+        # with an image that was confirmed or moved
         self.known = tuple(
             number
             for number, record in sorted(present.items())
             if not record.is_novel or record.is_named or number in decided
         )
-        """The categories that are known from now on, ascending: known before, named by a person, or
-        with an image that was confirmed or moved."""
         self.became_known = tuple(number for number in self.known if present[number].is_novel)
+        # The categories that an image was rejected from
         self.cannot_links = _cannot_links(state)
-        """The categories that an image was rejected from."""
+        # The category of every image that has one
         self.categories = _by_path(state, state.category)
-        """The category of every image that has one."""
+        # The merged categories, and what they were merged into
         self.ended = {
             number: state.current(number) for number in state.records if number not in present
         }
-        """The merged categories, and what they were merged into."""
         self.next_id = state.next_id
+        # Every name that a category has, or had in the run
         self.taken = frozenset(self.called) | {record.name for record in state.records.values()}
-        """Every name that a category has, or had in the run."""
 
     def label(self, path: str, given: Mapping[str, int] | None = None) -> int:
         """Return the category that an image is labeled with after the review; -1 for none.

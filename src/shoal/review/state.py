@@ -95,45 +95,45 @@ class State:
         self.run = run
         columns = read_columns(Assignment, run.path / TABLE)
         self.paths: list[str] = columns.pop("path")
+        # (N,) the category found by the run, -1 for none
         self.category_ids: Ints = columns.pop("category_id")
-        """(N,) the category found by the run, -1 for none."""
+        # The other columns of assignments.csv, by name
         self.columns = columns
-        """The other columns of assignments.csv, by name."""
         # Run(run.path), because the categories of a ReviewedRun include the review
+        # The categories found by the run, by id
         self.found = {category.category_id: category for category in Run(run.path).categories}
-        """The categories found by the run, by id."""
         check_columns(run.path, self.paths, self.category_ids.tolist(), columns["category"])
         self.row_of = dict(zip(self.paths, range(len(self.paths)), strict=True))
         self.id_of = {category.category: number for number, category in self.found.items()}
+        # (3, N) the current state of the images; its rows are the next three attributes
         self.images: Ints = np.zeros((3, len(self.paths)), np.int64)
-        """(3, N) the current state of the images; its rows are the next three attributes."""
         self.category: Ints = self.images[0]
         self.category[:] = self.category_ids
+        # Positions in `STATUSES`
         self.status: Ints = self.images[1]
-        """Positions in `STATUSES`."""
+        # The action that set the status; 0 for the run
         self.decided: Ints = self.images[2]
-        """The action that set the status; 0 for the run."""
         self.records = {
             number: Record(category.category, category.is_novel)
             for number, category in self.found.items()
         }
+        # Sets of categories that images were rejected from, each at its number
         self.rejections = [frozenset[int]()]
-        """Sets of categories that images were rejected from, each at its number."""
         self._numbers = {self.rejections[0]: 0}
+        # (N,) the number of the categories that each image was rejected from; 0 for none
         self.rejected: Ints = np.zeros(len(self.paths), np.int64)
-        """(N,) the number of the categories that each image was rejected from; 0 for none."""
         self.distinct: set[Pair] = set()
         self.notes: dict[int, str] = {}
+        # An id that no category has ever had
         self.next_id = max([NO_CATEGORY, *self.records]) + 1
-        """An id that no category has ever had."""
+        # All actions of the log; the one with seq i is actions[i - 1]
         self.actions: list[Action] = []
-        """All actions of the log; the one with seq i is actions[i - 1]."""
         self.changes: list[Change] = []
         self.undone: set[int] = set()
+        # The values before each action, by its number; undo and redo have no entry
         self.before: dict[int, Change] = {}
-        """The values before each action, by its number; undo and redo have no entry."""
+        # The values that each of these actions set
         self.after: dict[int, Change] = {}
-        """The values that each of these actions set."""
         self._reject_as_before()
 
     def _reject_as_before(self) -> None:

@@ -5,9 +5,11 @@ Imports no torch.
 
 from shoal.runs.run import (
     COMPARED,
+    LEFTOVERS,
     LOCK,
     PARTS,
     RESULTS,
+    SNAPSHOTS,
     THUMBNAILS,
     Run,
     check_not_locked,

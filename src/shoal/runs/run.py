@@ -109,8 +109,6 @@ PARTS = (
     THUMBNAILS,
     "report.html",
     TABLE,
-    "assignments.parquet",  # of earlier versions, as thumbnails.zip
-    "thumbnails.zip",
     "categories.csv",
     "skipped.csv",
     "map.npz",

@@ -121,31 +121,53 @@ def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment:
-    """One image of a finished run."""
+    """One image of a finished run.
+
+    Attributes
+    ----------
+    path
+        Its path, or its name in the collection; of a box, with the box.
+    label_given
+        The given label; empty for an unlabeled image.
+    category_id
+        -1: possibly new, rejected or unreadable.
+    category
+        The name of its category.
+    is_novel
+        Whether the category was given no labels.
+    confidence
+        The probability that the category is correct, calibrated on held-out labels.
+    outlier_score
+        1 - mean cosine similarity to the nearest images.
+    nearest_known
+        The known category whose center is nearest.
+    nearest_known_similarity
+        The cosine similarity to that center.
+    second_category
+        The next most likely category.
+    is_apart
+        Whether it is in the part of its category that may be another category.
+    status
+        What people decided: predicted (no decision), confirmed, rejected, moved or flagged; or
+        unreadable.
+    classified_by
+        The person who decided.
+    classified_at
+        The time of the decision.
+    """
 
     path: str
-    # The given label; empty for an unlabeled image
     label_given: str = ""
-    # -1: possibly new, rejected or unreadable
     category_id: int
     category: str
     is_novel: bool
-    # The probability that the category is correct, calibrated on held-out labels
     confidence: float
-    # 1 - mean cosine similarity to the nearest images
     outlier_score: float
-    # The known category whose center is nearest
     nearest_known: str = ""
-    # The cosine similarity to that center
     nearest_known_similarity: float = float("nan")
-    # The next most likely category
     second_category: str = ""
-    # Whether it is in the part of its category that may be another category
     is_apart: bool = False
-    # What people decided: predicted (no decision), confirmed, rejected, moved or flagged; or
-    # unreadable
     status: str = "predicted"
-    # The person who decided
     classified_by: str = ""
     classified_at: str = ""
 
@@ -157,22 +179,44 @@ class Assignment:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Category:
-    """One category of a finished run."""
+    """One category of a finished run.
+
+    Attributes
+    ----------
+    category_id
+        Its number in the run; a review keeps it.
+    category
+        Its name.
+    is_novel
+        Whether it was given no labels.
+    size
+        The number of its images.
+    n_labeled
+        The number of these that were labeled.
+    confidence
+        The mean over its images.
+    nearest_known
+        The known category whose center is nearest to its own.
+    nearest_known_similarity
+        The cosine similarity of the two centers.
+    exemplars
+        Paths of its most typical images.
+    mixed_probability
+        The probability that it is two categories: the images with `is_apart` are the second.
+    parent
+        The inner node right above it in the tree of categories; '' if there is none.
+    """
 
     category_id: int
     category: str
     is_novel: bool
     size: int
     n_labeled: int
-    # Mean over its images
     confidence: float
     nearest_known: str = ""
     nearest_known_similarity: float = float("nan")
-    # Paths of its most typical images
     exemplars: tuple[str, ...] = ()
-    # The probability that it is two categories: the images with `is_apart` are the second
     mixed_probability: float = 0.0
-    # The inner node right above it in the tree of categories; '' if there is none
     parent: str = ""
 
 

@@ -242,8 +242,8 @@ class Originals:
         self.paths = paths
         self.get = lru_cache(maxsize=256)(self._get)
         self._zooming = threading.Lock()
+        # Finds images on a network or in shards
         self.find: Callable[[str], str] | None = None
-        """Finds images on a network or in shards."""
         self.root: Path | None = None
         root = str(images or run.provenance.get("root") or "")
         if root and not Path(root).is_dir():

@@ -31,10 +31,10 @@ from shoal.clustering.n_clusters import DEFAULT_RULE
 from shoal.distributed import barrier, broadcast, is_main, is_started
 from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, make_folder, write_text
-from shoal.runs import reading
+from shoal.runs import LEFTOVERS, SNAPSHOTS, reading
 from shoal.settings import Plain, differences, to_dict
+from shoal.training.inputs import Task
 from shoal.training.model import Model, Tensors
-from shoal.training.tokens import Task
 from shoal.training.train_settings import TrainSettings
 from shoal.training.trainer import OPTIMIZER, Sgd, Trainer
 from shoal.training.validation import Validation
@@ -44,11 +44,6 @@ FORMAT = "shoal-3"
 CHECKPOINT = "checkpoint.safetensors"
 
 METRICS = "metrics.jsonl"
-
-SNAPSHOTS = "best-*.safetensors"
-
-# Files that a killed run has not finished
-DRAFTS = ".*.tmp"
 
 # Checkpoints up to this size are written after every epoch
 SMALL_BYTES = 10 << 20
@@ -68,6 +63,66 @@ OnEpoch = Callable[[Plain], None]
 # stop. Its attribute `epochs` has the epochs to evaluate, counted from 1; the last epoch is always
 # evaluated.
 EarlyStopping = Any
+
+
+class StopTraining(Exception):
+    """A stop was requested; `train` raises it only if no epoch is finished."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """The result of training: the best snapshot, whose weights the model has."""
+
+    embeddings: Tensor  # (N, D) of all images, on the device
+    # (N,) the cluster of each image by the model's classifier, if it has one
+    predicted: Ints | None = None
+    # The epoch of the snapshot, counted from 1; 0 if nothing was trained
+    epoch: int = 0
+    validation: Validation | None = None
+    # A row per epoch
+    metrics: list[Plain] = field(default_factory=list)
+    # Whether training is complete; if not, it was stopped and can be resumed
+    is_done: bool = True
+
+
+def train(
+    task: Task,
+    model: Model,
+    settings: TrainSettings,
+    *,
+    rule: str = DEFAULT_RULE,
+    folder: Path | None = None,
+    resume: bool = False,
+    **hooks: Any,
+) -> Trained:
+    """Train a model on its device, and restore its best snapshot, however training ends.
+
+    If the task has no K, `rule` estimates it for that snapshot. With a `folder`, metrics.jsonl is
+    written after each epoch, and checkpoints; see above. `resume` continues a
+    run that was started with the same settings and data. `hooks` are the optional attributes of
+    `Loop`.
+    """
+    model.check()
+    trainer = Trainer(task, model, settings)
+    identity = {
+        "training": to_dict(settings),
+        "method": model.identity(),
+        "encoder": model.encoder.identity(),
+        "data": task.identity(),
+        "n_clusters": task.n_clusters,
+        "rule": rule,
+    }
+    checkpointer = Checkpointer(folder, model, trainer.optimizer, identity, resume=resume)
+    loop = Loop(trainer, checkpointer, rule, **hooks)
+    trainer.prepare(is_finished=checkpointer.is_finished)
+    try:
+        while not checkpointer.is_finished:
+            loop.run_epoch()
+    except StopTraining:
+        if checkpointer.last is None:
+            raise
+        loop.evaluate_last()
+    return loop.best_snapshot()
 
 
 def write_checkpoint(file: Path, tensors: Mapping[str, Tensor], about: Plain) -> None:
@@ -143,20 +198,20 @@ class Checkpointer:
         self.model = model
         self.optimizer = optimizer
         self.identity = identity
+        # A row per finished epoch
         self.metrics: list[Plain] = []
-        """A row per finished epoch."""
         self.is_finished = False
+        # After the last epoch
         self.last: Snapshot | None = None
-        """After the last epoch."""
+        # The one to use if training ends here
         self.best: Snapshot | None = None
-        """The one to use if training ends here."""
         self._saved_at = -math.inf
         if folder is None:
             return
         is_resumed = resume and (folder / CHECKPOINT).is_file()
         if is_main():
             make_folder(folder)
-            outdated = [DRAFTS]
+            outdated = [LEFTOVERS]
             if not is_resumed:
                 outdated += [CHECKPOINT, METRICS, SNAPSHOTS]
             for pattern in outdated:
@@ -260,66 +315,6 @@ class Checkpointer:
     def _best_file(self, epoch: int) -> Path:
         assert self.folder is not None
         return self.folder / SNAPSHOTS.replace("*", str(epoch))
-
-
-class StopTraining(Exception):
-    """A stop was requested; `train` raises it only if no epoch is finished."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trained:
-    """The result of training: the best snapshot, whose weights the model has."""
-
-    embeddings: Tensor  # (N, D) of all images, on the device
-    # (N,) the cluster of each image by the model's classifier, if it has one
-    predicted: Ints | None = None
-    # The epoch of the snapshot, counted from 1; 0 if nothing was trained
-    epoch: int = 0
-    validation: Validation | None = None
-    # A row per epoch
-    metrics: list[Plain] = field(default_factory=list)
-    # Whether training is complete; if not, it was stopped and can be resumed
-    is_done: bool = True
-
-
-def train(
-    task: Task,
-    model: Model,
-    settings: TrainSettings,
-    *,
-    rule: str = DEFAULT_RULE,
-    folder: Path | None = None,
-    resume: bool = False,
-    **hooks: Any,
-) -> Trained:
-    """Train a model on its device, and restore its best snapshot, however training ends.
-
-    If the task has no K, `rule` estimates it for that snapshot. With a `folder`, metrics.jsonl is
-    written after each epoch, and checkpoints as described above. `resume` continues a
-    run that was started with the same settings and data. `hooks` are the optional attributes of
-    `Loop`.
-    """
-    model.check()
-    trainer = Trainer(task, model, settings)
-    identity = {
-        "training": to_dict(settings),
-        "method": model.identity(),
-        "encoder": model.encoder.identity(),
-        "data": task.identity(),
-        "n_clusters": task.n_clusters,
-        "rule": rule,
-    }
-    checkpointer = Checkpointer(folder, model, trainer.optimizer, identity, resume=resume)
-    loop = Loop(trainer, checkpointer, rule, **hooks)
-    trainer.prepare(is_finished=checkpointer.is_finished)
-    try:
-        while not checkpointer.is_finished:
-            loop.run_epoch()
-    except StopTraining:
-        if checkpointer.last is None:
-            raise
-        loop.evaluate_last()
-    return loop.best_snapshot()
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ class ContrastSettings:
     A method whose losses read more has a subclass, so that a setting without effect is refused.
     """
 
-    # τ of InfoNCE
     temperature: Temperature = 1.0
-    # τ_s of the supervised loss
+    """τ of InfoNCE."""
     supervised_temperature: Temperature = 0.07
-    # λ: the weight of the supervised loss; the other loss has 1 - λ
+    """τ_s of the supervised loss."""
     supervised_weight: Fraction = 0.35
+    """λ: the weight of the supervised loss; the other loss has 1 - λ."""
 
 
 def contrastive_loss(views: Tensor, temperature: float, *, with_positive: bool = True) -> Tensor:

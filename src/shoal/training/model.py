@@ -22,7 +22,7 @@ from shoal.arrays import UNLABELED, Ints
 from shoal.distributed import gather_rows, is_started, shard
 from shoal.encoders.vision import Encoder, ImageRows
 from shoal.settings import Plain, to_dict
-from shoal.training.tokens import ImageInputs, Task, TokenCache, cache_tokens
+from shoal.training.inputs import ImageInputs, Task, TokenCache, cache_tokens
 from shoal.training.train_settings import TrainSettings
 
 # Images outside the collection whose tokens are in memory together

@@ -11,17 +11,17 @@ from shoal.settings import BelowOne, Count, Fraction, NonNegativeInt, Positive, 
 class ViewSettings:
     """Settings of random views."""
 
-    # Probability of a horizontal flip
     flip: Fraction = 0.5
-    # Brightness, contrast and saturation are each multiplied by a number in [1 - jitter, 1 +
-    # jitter]; 0, as effectively in the released code, leaves colors unchanged
+    """Probability of a horizontal flip."""
     jitter: BelowOne = 0.2
-    # Number of views of each image that are computed once and sampled in every step, so that the
-    # frozen trunk runs only on these; None, as in the CMS paper: new views in every step
+    """Brightness, contrast and saturation are each multiplied by a number in [1 - jitter, 1 +
+    jitter]; 0, as effectively in the released code, leaves colors unchanged."""
     pool: Annotated[
         int | None,
         Range("2 or more, or null for new views in every step", lambda n: n is None or n >= 2),
     ] = None
+    """Number of views of each image that are computed once and sampled in every step, so that the
+    frozen trunk runs only on these; None, as in the CMS paper: new views in every step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,21 +34,21 @@ class TrainSettings:
         int,
         Range("at least 2, because the loss contrasts images of a batch", lambda size: size >= 2),
     ] = 128
-    # Initial learning rate; it follows a cosine, epoch by epoch
     lr: Positive = 0.05
-    # Final learning rate, as a fraction of `lr`
+    """Initial learning rate; it follows a cosine, epoch by epoch."""
     min_lr: Fraction = 0.005
+    """Final learning rate, as a fraction of `lr`."""
     momentum: BelowOne = 0.9
     weight_decay: BelowOne = 5.0e-05
-    # Gradients are clipped to this norm; None, as in the CMS paper, clips none
     max_gradient: Annotated[
         float | None,
         Range("a number above 0, or null for no clipping", lambda norm: norm is None or norm > 0),
     ] = None
-    # Which epoch's networks are used: the one with the highest validation accuracy, as in the
-    # paper, or the last. With a few hundred labeled validation images, the highest accuracy is
-    # largely chance once it has stopped rising.
+    """Gradients are clipped to this norm; None, as in the CMS paper, clips none."""
     snapshot: Literal["best", "last"] = "best"
+    """Which epoch's networks are used: the one with the highest validation accuracy, as in the
+    paper, or the last. With a few hundred labeled validation images, the highest accuracy is
+    largely chance once it has stopped rising."""
     views: ViewSettings = field(default_factory=ViewSettings)
     seed: NonNegativeInt = 0
 

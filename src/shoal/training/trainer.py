@@ -26,14 +26,14 @@ from shoal.encoders.vision import autocast
 from shoal.errors import Diverged
 from shoal.progress import Progress
 from shoal.settings import Plain
-from shoal.training.model import Batch, Epoch, Model, Tensors, consecutive_labels
-from shoal.training.sampling import EPOCH, OBJECTIVE, POOL, Sampler, make_views
-from shoal.training.tokens import (
+from shoal.training.inputs import (
     Task,
     pool_views,
     resident,
     take,
 )
+from shoal.training.model import Batch, Epoch, Model, Tensors, consecutive_labels
+from shoal.training.sampling import EPOCH, OBJECTIVE, POOL, Sampler, make_views
 from shoal.training.train_settings import TrainSettings
 from shoal.training.validation import Validation, validate
 

@@ -27,7 +27,7 @@ from shoal.errors import UsageError
 from shoal.methods.cms import Cms
 from shoal.methods.registry import get_method
 from shoal.runs import Run, locked
-from shoal.training.tokens import Task
+from shoal.training.inputs import Task
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

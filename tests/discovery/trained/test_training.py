@@ -12,7 +12,7 @@ import pytest
 from photo_runs import press_ctrl_c, run_on, stop
 from shoal.discovery.trained.trained_result import stop_request, training_deadline
 from shoal.methods import trunk_outputs
-from shoal.training import tokens
+from shoal.training import inputs
 from shoal.training.train_settings import ViewSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -75,13 +75,13 @@ def test_a_training_killed_while_views_are_prepared_continues_with_the_cached_on
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
     """In parts of 8 views, of which the first run computes two."""
-    monkeypatch.setattr(tokens, "TOKEN_BATCH", 8)
+    monkeypatch.setattr(inputs, "TOKEN_BATCH", 8)
     method = settings.method_settings
     training = replace(method.training, views=ViewSettings(pool=2))
     wanted = replace(settings, n_clusters=5, method_settings=replace(method, training=training))
     prepared: list[int] = []
     stop_at: list[int] = [8, 8, 8]
-    real = tokens.make_views
+    real = inputs.make_views
 
     def make_views(images, rows, *others):
         prepared.append(len(rows))
@@ -89,7 +89,7 @@ def test_a_training_killed_while_views_are_prepared_continues_with_the_cached_on
             raise KeyboardInterrupt
         return real(images, rows, *others)
 
-    monkeypatch.setattr(tokens, "make_views", make_views)
+    monkeypatch.setattr(inputs, "make_views", make_views)
     with pytest.raises(KeyboardInterrupt):
         run_on(photos, tmp_path / "resumed", wanted)
     stop_at.clear()

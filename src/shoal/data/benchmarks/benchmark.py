@@ -1,10 +1,12 @@
 """A benchmark ready for use: a collection without hidden labels, and the truth for evaluation; and
 its verification, which says what is missing and compares counts with the published ones."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.data.benchmarks.official_images import (
@@ -18,7 +20,7 @@ from shoal.data.benchmarks.official_images import (
     load_split,
     read_images,
 )
-from shoal.data.collection import Collection, known_novel_split
+from shoal.data.collection import Collection
 from shoal.data.readers.folders import check_folder
 from shoal.data.storage import Location
 from shoal.errors import DataError, UnknownName, first_few
@@ -186,3 +188,29 @@ def _verify_part(name: str, root: Path, part: Part) -> PartReport:
         if abs(report.counts[what] - n) > within:
             report.problems.append(f"{report.counts[what]:,} {what}, but {n:,} were published")
     return report
+
+
+def known_novel_split(
+    true_labels: ArrayLike,
+    known_classes: Sequence[int] | Sequence[str],
+    labeled_share: float,
+    seed: int,
+) -> Ints:
+    """Return labels (N,) for a share of the images of known classes, -1 for all others.
+
+    This is the protocol of the GCD benchmarks: one sample of `int(labeled_share * n)` from the n
+    images of known classes in dataset order, not stratified. A label is the position of the class
+    in `known_classes`.
+    """
+    truth = np.asarray(true_labels)  # (N,) any dtype
+    assert 0 < labeled_share < 1
+    assert np.isin(known_classes, truth).all(), "a known class does not occur"
+    candidates = np.flatnonzero(np.isin(truth, known_classes))
+    # The published splits were sampled with numpy's legacy generator.
+    legacy = np.random.RandomState(seed)
+    n_labeled = int(labeled_share * len(candidates))
+    sampled = candidates[legacy.choice(len(candidates), n_labeled, replace=False)]
+    labels = np.full(len(truth), UNLABELED, dtype=np.int64)
+    for label, known in enumerate(known_classes):
+        labels[sampled[truth[sampled] == known]] = label
+    return labels

@@ -2,7 +2,7 @@
 order, with their true classes.
 
 The published splits label a sample of positions in this order, so the order is part of the split.
-Only `benchmark.py` uses this module; everything else gets a `Collection` without hidden labels.
+Only `benchmark.py` reads images with it; everything else gets a `Collection` without hidden labels.
 `splits/SHA256SUMS` holds the checksum of each split; a test compares them.
 """
 
@@ -49,7 +49,7 @@ class Layout:
     homes: list[str] = field(default_factory=lambda: [""])
     # Files and folders, relative to the home, that each part consists of
     needs: dict[Part, list[str]]
-    # The reader, a key of `official_images.READERS`
+    # The reader, a key of `READERS`
     read: str
     # Whether images can be read in official order, on which the published split depends
     has_official_order: bool = True

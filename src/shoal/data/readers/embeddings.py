@@ -44,8 +44,9 @@ from shoal.errors import DataError, shown
 if TYPE_CHECKING:
     from pyarrow import ChunkedArray
 
-# Accepted names of embeddings, paths and labels in parquet and in npz files, in any case
 NAME_COLUMNS = (*PATH_COLUMNS, "uuid", "filenames")
+
+# Accepted names of embeddings, paths and labels in parquet and in npz files, in any case
 COLUMN_NAMES: tuple[Sequence[str], ...] = (
     ("emb", "embedding", "vector"),
     NAME_COLUMNS,
@@ -55,6 +56,7 @@ ARRAY_NAMES: tuple[Sequence[str], ...] = (("x",), ("paths",), ("y",))
 
 # Names given to rows, or to images in memory, that have none; sorting keeps their order
 NUMBERED_NAME = re.compile(r"(row|image)-\d+")
+
 EMBEDDING_SUFFIXES = (".npy", ".npz", ".parquet")
 
 Array = NDArray[np.generic]

@@ -59,9 +59,10 @@ MAX_SHARDS = 1_000_000
 # of them
 IMAGE_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "picture", "photo")
 
+CAPTION = ".txt"
+
 # Suffixes of members that may hold a label, in order of preference. A .txt member of several lines
 # is a caption, not a label, and so is a member of more than `MAX_LABEL_BYTES`.
-CAPTION = ".txt"
 LABEL_SUFFIXES = (".cls", ".json", CAPTION)
 
 MAX_LABEL_BYTES = 1 << 20

@@ -46,8 +46,8 @@ from shoal.methods.trunk_outputs import TrunkOutputs
 from shoal.progress import Progress
 from shoal.runs import Run
 from shoal.settings import Plain
+from shoal.training.inputs import Task
 from shoal.training.loop import EarlyStopping, OnProgress, StopTraining, is_finished
-from shoal.training.tokens import Task
 from shoal.training.validation import collapse_statistics, describe_collapse, is_collapsed
 
 # The title of the progress bar for each unit that is counted

@@ -5,14 +5,14 @@ import torch
 
 from shoal.encoders.vision import Head, HeadSettings, embed
 from shoal.errors import ShoalError
-from shoal.training import tokens
-from shoal.training.tokens import ImageInputs, TokenCollector, cache_tokens
+from shoal.training import inputs
+from shoal.training.inputs import ImageInputs, TokenCollector, cache_tokens
 
 CPU = torch.device("cpu")
 
 
 def test_embeddings_from_cached_tokens_equal_those_of_the_encoder(toy, monkeypatch):
-    monkeypatch.setattr(tokens, "TOKEN_BATCH", 7)
+    monkeypatch.setattr(inputs, "TOKEN_BATCH", 7)
     encoder = toy.encoder()
     pixels = toy.data().pixels
     head = Head(16, HeadSettings(width=24, dim=10, bottleneck=6))
@@ -46,7 +46,7 @@ def test_a_full_disk_for_tokens_raises_an_error(toy, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path))
-    monkeypatch.setattr(tokens, "SHARE_OF_MEMORY", 0)
+    monkeypatch.setattr(inputs, "SHARE_OF_MEMORY", 0)
     monkeypatch.setattr("shoal.files.MAX_SCRATCH_BYTES", 0)
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(ShoalError, match="no space left"):

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.arrays import UNLABELED, Ints, digest_rows, read_array, write_array
+from shoal.arrays import UNLABELED, Ints, digest_rows, read_cached, write_cached
 from shoal.data.pixels.loading import Pixels
 from shoal.device import free_memory
 from shoal.distributed import gather_rows, shard, take_rows, world_size
@@ -158,11 +158,11 @@ def _run_trunk_cached(
     collector = TokenCollector(n_rows)
     for start in range(0, n_rows, size):
         rows = slice(start, min(start + size, n_rows))
-        part = read_array("views", cache_key, start)
+        part = read_cached("views", cache_key, start)
         if part is None:
             counted = count_after(progress, start, n_rows)
             part = run_trunk(images, rows, encoder, counted).numpy()
-            write_array("views", cache_key, part, start)
+            write_cached("views", cache_key, part, start)
         collector(rows, torch.from_numpy(part))
     assert collector.tokens is not None
     return collector.tokens
