@@ -71,12 +71,15 @@ def name_arguments(text: str) -> str:
     if _on_command_line:
         return text
     parts = re.split("(`[^`]*`)", text)
-    parts[::2] = [re.sub(r"(?<!\S)--([a-z][a-z-]*)", _argument, part) for part in parts[::2]]
+    parts[::2] = [
+        re.sub(
+            r"(?<!\S)--([a-z][a-z-]*)",
+            lambda option: ARGUMENTS.get(option[1], option[1].replace("-", "_")),
+            part,
+        )
+        for part in parts[::2]
+    ]
     return "".join(parts)
-
-
-def _argument(option: re.Match[str]) -> str:
-    return ARGUMENTS.get(option[1], option[1].replace("-", "_"))
 
 
 class ShoalError(Exception):

@@ -68,7 +68,7 @@ def test_a_folder_is_watched_until_ctrl_c(
         if (name := next(names, None)) is not None:
             shutil.copy(photos.folder / name, inbox / f"two\nlines-{name}")
 
-    monkeypatch.setattr("shoal.cli.assign.time.sleep", sleep)
+    monkeypatch.setattr("shoal.cli.finished_run.time.sleep", sleep)
     out = tmp_path / "new.csv"
     flags = [*flags, out] if flags == ["--out"] else flags
     found = shoal("assign", run, inbox, "--watch", "--device", "cpu", *flags)
@@ -106,7 +106,7 @@ def test_a_restarted_watch_keeps_the_rows_of_moved_images(
     for name in (first, second):
         looks = iter([None, KeyboardInterrupt])
         monkeypatch.setattr(
-            "shoal.cli.assign.time.sleep", lambda seconds, looks=looks: _raise(next(looks))
+            "shoal.cli.finished_run.time.sleep", lambda seconds, looks=looks: _raise(next(looks))
         )
         shutil.copy(photos.folder / name, inbox)
         assert (

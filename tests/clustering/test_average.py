@@ -6,9 +6,15 @@ import pytest
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist, squareform
 
-from shoal.clustering import average
-from shoal.clustering.average import average_linkage, choose_linkage, join_small, sample_labeled
-from shoal.clustering.inference import InferenceSettings, infer
+from shoal.clustering import inference
+from shoal.clustering.inference import (
+    InferenceSettings,
+    average_linkage,
+    choose_linkage,
+    infer,
+    join_small,
+    sample_labeled,
+)
 from shoal.clustering.matching import gcd_accuracy
 from shoal.clustering.mean_shift import ShiftSettings, unit_tree
 from shoal.clustering.sums import unit_points
@@ -89,7 +95,7 @@ def test_small_clusters_are_joined_as_by_a_slow_loop_over_their_images(n_cluster
 @pytest.fixture
 def few_are_enough(monkeypatch):
     """Let 50 labels suffice for choosing the linkage."""
-    monkeypatch.setattr(average, "MIN_LABELED", 50)
+    monkeypatch.setattr(inference, "MIN_LABELED", 50)
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.clustering import blend as module
-from shoal.clustering.blend import blend, try_shifts
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
+from shoal.discovery.trained import evaluation as module
+from shoal.discovery.trained.evaluation import blend, try_shifts
 from small_points import scattered
 
 SETTINGS = InferenceSettings(shift=ShiftSettings(n_neighbors=3))

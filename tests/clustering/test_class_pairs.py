@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
 
-from shoal.clustering.class_pairs import _Cut, _probabilities, pair_terms
-from shoal.clustering.curve import accuracy_curve
+from shoal.clustering.curve import _Cut, _probabilities, accuracy_curve, pair_terms
 from shoal.clustering.n_clusters import choose, estimate_n_clusters
 from shoal.clustering.tree import Tree
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.clustering.blend import blend
 from shoal.clustering.estimators import MeanShiftClustering
 from shoal.clustering.inference import GRID, RIDGE, InferenceSettings, infer, reduce_within_class
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.sums import unit_points
+from shoal.discovery.trained.evaluation import blend
 
 
 def poses(n_images=20):

@@ -10,8 +10,7 @@ import pytest
 from scipy.io import savemat
 
 from shoal.data.benchmarks import load_split, read_benchmark
-from shoal.data.benchmarks.benchmark import known_novel_split
-from shoal.data.benchmarks.official_images import Part
+from shoal.data.benchmarks.benchmark import Part, known_novel_split
 from shoal.errors import DataError
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shoal.data.benchmarks import read_benchmark, verify
-from shoal.data.benchmarks.official_images import ZipImages
+from shoal.data.benchmarks.benchmark import ZipImages
 
 
 @pytest.mark.data

@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 from shoal.data.benchmarks import load_split, read_benchmark
-from shoal.data.benchmarks.benchmark import known_novel_split
-from shoal.data.benchmarks.official_images import ORDER_IS_LOST
+from shoal.data.benchmarks.benchmark import ORDER_IS_LOST, known_novel_split
 from shoal.data.pixels.loading import load_pixels
 from shoal.errors import DataError
 

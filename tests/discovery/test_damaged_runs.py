@@ -12,9 +12,8 @@ from typer.testing import CliRunner
 from conftest import write_table
 from photo_runs import run_on
 from shoal.cli.main import app
-from shoal.clustering.blend import HeldOutAccuracy
 from shoal.discovery.discovery_settings import choose_settings
-from shoal.discovery.trained.evaluation import Choice
+from shoal.discovery.trained.evaluation import Choice, HeldOutAccuracy
 from shoal.report.figures import new_figure
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from photo_runs import discover_images, run_on
-from shoal.clustering.blend import HeldOutAccuracy
 from shoal.data.pixels.loading import load_pixels
 from shoal.data.pixels.workers import worker_pool
 from shoal.data.readers import read_collection
@@ -19,7 +18,7 @@ from shoal.discovery.assign import Assigner
 from shoal.discovery.discovered_run import score_run
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.trained.evaluation import Choice, Evaluation
+from shoal.discovery.trained.evaluation import Choice, Evaluation, HeldOutAccuracy
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.vision import embed
 from shoal.errors import DataError, UsageError

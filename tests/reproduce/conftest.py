@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.data.benchmarks.benchmark import build
-from shoal.data.benchmarks.official_images import ClassSplit, OfficialImages
-from shoal.methods import method, trunk_outputs
+from shoal.data.benchmarks.benchmark import ClassSplit, OfficialImages, build
+from shoal.methods import method
 from shoal.reproduce import loaded_dataset, runner
 from shoal.reproduce.plan import ReproduceOptions
 from shoal.reproduce.runner import reproduce
@@ -64,7 +63,7 @@ def tiny():
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (method, runner, trunk_outputs):
+        for module in (method, runner):
             patch.setattr(module, "load_encoder", make_tiny_encoder)
         patch.setattr(loaded_dataset, "read_benchmark", read)
         yield asked

@@ -10,12 +10,10 @@ import typer
 from typer.core import TyperGroup
 
 from shoal.allocator import reuse_freed_memory
-from shoal.cli.assign import assign
 from shoal.cli.cluster import cluster, embed
-from shoal.cli.compare import compare
 from shoal.cli.console import is_first_process, log_error, verbosity
-from shoal.cli.discover import demo, discover
-from shoal.cli.finished_run import evaluate, export, report
+from shoal.cli.discover import compare, demo, discover
+from shoal.cli.finished_run import assign, evaluate, export, report
 from shoal.cli.installation import cache, datasets, doctor, encoders
 from shoal.cli.reproduce import reproduce
 from shoal.cli.review import review

@@ -5,7 +5,7 @@ The CMS paper takes the K with the highest labeled accuracy (section 4.3). That 
 low and has a high variance: merging a known with a novel category does not lower the labeled
 accuracy, which is therefore nearly flat below the true K and has a maximum that depends on single
 images. Other heuristics that use the tree are more stable, but each is biased. Pairs of labeled
-images (`class_pairs`) give an unbiased estimate with a standard error. The default rule combines
+images (`pair_terms`) give an unbiased estimate with a standard error. The default rule combines
 both: the heuristics are the prior and the pairs the likelihood, so the more labels there are, the
 more weight the pairs have. If there are too few labels for pairs, the heuristics are used alone.
 

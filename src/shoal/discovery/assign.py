@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Floats, Ints, as_stored_embeddings
-from shoal.clustering.blend import blend
 from shoal.clustering.calibration import Calibration, seen_probability
 from shoal.clustering.categories import assign_new
 from shoal.clustering.mean_shift import ShiftSettings
@@ -43,6 +42,7 @@ from shoal.device import AnyDevice, choose_device
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import EMBEDDING, SILENT, Reporter
 from shoal.discovery.results import TRAINED, ClusterSettings
+from shoal.discovery.trained.evaluation import blend
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.vision import Encoder, ImageRows, embed
 from shoal.errors import DataError, UsageError, count, first_few

@@ -27,8 +27,7 @@ from shoal.encoders.catalog import load_encoder
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError
 from shoal.files import AnyPath
-from shoal.methods.method import Representation
-from shoal.methods.trunk_outputs import TrunkOutputs
+from shoal.methods.method import Representation, TrunkOutputs
 from shoal.runs import Run
 from shoal.settings import Plain
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from torch import Tensor, from_numpy
 
 from shoal.arrays import UNLABELED, Floats, Ints, nan_to_null
 from shoal.clustering.calibration import Calibration, calibrate, fit_seen_probability
@@ -139,7 +138,7 @@ def name_categories(
     labels = images.labels
     n_known = len(images.classes)
     categories, n_novel = number_clusters(discovery.clusters, labels, n_known, discovery.embeddings)
-    points = torch.from_numpy(np.ascontiguousarray(discovery.embeddings))
+    points = from_numpy(np.ascontiguousarray(discovery.embeddings))
     neighbors = discovery.neighbors or other_neighbors(points, n_neighbors)
     neighbors = neighbors.each(Tensor.cpu)
     names = category_names(images.classes, n_novel)
@@ -209,7 +208,7 @@ def write_result(run: Run, named: Result, shift: ShiftSettings) -> None:
     run.write_json("estimate", _estimate(discovery))
     calibration = named.calibration.to_dict()
     calibration["seen"] = fit_seen_probability(
-        torch.from_numpy(np.ascontiguousarray(discovery.embeddings)),
+        from_numpy(np.ascontiguousarray(discovery.embeddings)),
         named.categories,
         named.members.outlier_score,
         shift.n_neighbors,

@@ -51,8 +51,7 @@ from shoal.files import (
     write_text,
     writing,
 )
-from shoal.methods.method import Representation, to_numpy
-from shoal.methods.trunk_outputs import TrunkOutputs
+from shoal.methods.method import Representation, TrunkOutputs, to_numpy
 from shoal.runs import THUMBNAILS, Run, check_not_locked, csv_text, locked, read_vectors
 from shoal.settings import Plain, differences
 from shoal.training.inputs import TokenCollector

@@ -17,8 +17,8 @@ from shoal.data.benchmarks.benchmark import Benchmark
 from shoal.data.collection import hold_out_validation
 from shoal.data.pixels.loading import load_pixels, none_readable
 from shoal.encoders.vision import CROP_RATIO, ImageRows
+from shoal.methods.method import TrunkOutputs, trunk_key
 from shoal.methods.registry import get_method
-from shoal.methods.trunk_outputs import TrunkOutputs, trunk_key
 from shoal.reproduce.plan import Cell
 from shoal.reproduce.selection import select_by_hidden_labels, with_hidden_classes
 from shoal.training.inputs import Task, resident

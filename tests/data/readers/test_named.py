@@ -26,6 +26,21 @@ def test_names_are_found_as_they_stand_or_as_paths(tmp_path: Path) -> None:
     assert "t.csv, line 4: elsewhere.jpg" in notes[0]
 
 
+@pytest.mark.parametrize("above", ["photos/", "C:\\birds\\photos\\", "/home/me/photos/"])
+def test_paths_may_start_with_folders_that_all_share(tmp_path: Path, above: str) -> None:
+    table = write(tmp_path / "t.csv", f"path,label\n{above}a/1.jpg,cat\n{above}b/3.jpg,dog\n")
+    assert read_labels(table, NAMES)[0] == {"a/1.jpg": "cat", "b/3.jpg": "dog"}
+    one_folder = write(tmp_path / "one.csv", f"path,label\n{above}a/2.jpg,cat\n")
+    assert read_labels(one_folder, NAMES)[0] == {"a/2.jpg": "cat"}
+
+
+def test_folders_that_differ_are_not_dropped(tmp_path: Path) -> None:
+    """The image of the run might be either."""
+    table = write(tmp_path / "t.csv", "path,label\ntrain/1.jpg,cat\ntest/1.jpg,dog\n")
+    with pytest.raises(DataError):
+        read_labels(table, ("1.jpg",))
+
+
 @pytest.mark.parametrize("file", ["t.csv", "t.npy"])
 def test_labels_without_paths_follow_the_rows_of_the_embeddings_file(
     tmp_path: Path, file: str

@@ -183,13 +183,13 @@ def test_scrambled_held_out_labels_change_scores_but_no_prediction(
 @pytest.mark.slow
 def test_the_trunk_runs_once_over_images_and_views(compared, tmp_path: Path, monkeypatch) -> None:
     """One pool contains every view that either method uses."""
-    from shoal.methods import trunk_outputs
+    from shoal.methods import method
 
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "empty"))  # no views cached by other tests
     made = []
-    real = trunk_outputs.pool_views
+    real = method.pool_views
     monkeypatch.setattr(
-        trunk_outputs, "pool_views", lambda *a, **o: made.append(o["only"]) or real(*a, **o)
+        method, "pool_views", lambda *a, **o: made.append(o["only"]) or real(*a, **o)
     )
     monkeypatch.setattr(
         "shoal.training.trainer.pool_views", lambda *a, **o: pytest.fail("a pool of its own")

@@ -395,7 +395,7 @@ def test_a_failed_export_leaves_no_files(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("shoal.discovery.export.annotations.write_text", full)
+        patched.setattr("shoal.discovery.export.formats.write_text", full)
         with pytest.raises(OSError, match="No space"):
             export_run(run, "imagefolder", out)
     assert out.exists() == is_there

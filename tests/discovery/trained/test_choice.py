@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from shoal.clustering.blend import HeldOutAccuracy
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.trained import evaluation as evaluation_module
 from shoal.discovery.trained.evaluation import (
     Choice,
     Evaluation,
     HeldOut,
+    HeldOutAccuracy,
     is_significant,
 )
 from shoal.methods.method import Discovery, Representation

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.clustering.blend import HeldOutAccuracy
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.trained.evaluation import (
     Choice,
     Evaluation,
+    HeldOutAccuracy,
     best_epoch,
 )
 from shoal.errors import DataError

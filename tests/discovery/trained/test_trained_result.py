@@ -8,11 +8,10 @@ import pytest
 
 from patched_method import collapsing
 from photo_runs import press_ctrl_c, run_on
-from shoal.clustering.blend import FROZEN_WEIGHT, HeldOutAccuracy
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.trained import trained_result
-from shoal.discovery.trained.evaluation import Choice, Evaluation
+from shoal.discovery.trained.evaluation import FROZEN_WEIGHT, Choice, Evaluation, HeldOutAccuracy
 from shoal.discovery.trained.trained_result import reason_not_to_train
 from shoal.runs import Run
 

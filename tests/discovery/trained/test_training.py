@@ -11,7 +11,7 @@ import pytest
 
 from photo_runs import press_ctrl_c, run_on, stop
 from shoal.discovery.trained.trained_result import stop_request, training_deadline
-from shoal.methods import trunk_outputs
+from shoal.methods import method
 from shoal.training import inputs
 from shoal.training.train_settings import ViewSettings
 
@@ -47,13 +47,13 @@ def test_training_reuses_the_tokens_of_embedding_unless_torch_made_them(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
     counted: list[int] = []
-    real = trunk_outputs.cache_tokens
+    real = method.cache_tokens
 
     def cache_tokens(pixels, *others, **options):
         counted.append(len(pixels))
         return real(pixels, *others, **options)
 
-    monkeypatch.setattr(trunk_outputs, "cache_tokens", cache_tokens)
+    monkeypatch.setattr(method, "cache_tokens", cache_tokens)
     wanted = replace(
         settings, n_clusters=5, method_settings=replace(settings.method_settings, n_tail_blocks=1)
     )

@@ -6,7 +6,7 @@ The names are those of embeddings, or of the images of a finished run.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -209,8 +209,9 @@ def read_labels(
 ) -> tuple[dict[str, str], list[str]]:
     """Return the class of each labeled name, and notes about possible mistakes.
 
-    `file` is a table (csv, tsv, jsonl, parquet or a data frame) or an array (npy). Rows with a path
-    that is none of the names are counted in a note; many are an error unless `allow_missing`.
+    `file` is a table (csv, tsv, jsonl, parquet or a data frame) or an array (npy). Paths may start
+    with folders that all of them share and the names lack. Rows with a path that is none of the
+    names are counted in a note; many are an error unless `allow_missing`.
 
     An array, and a table without a column of paths, has one row per name in the order of their
     file. Only numbered names keep that order when they are sorted; `is_file_order` says that
@@ -237,11 +238,15 @@ def read_labels(
         return {name: label for name, label in pairs if label is not None}, []
     find_name = name_finder(names)
 
-    def find(cell: object, location: str) -> str | None:
-        plain = PurePosixPath(str(cell).replace("\\", "/")).as_posix()  # without './'
-        return find_name([str(cell), plain])
+    def name_of(cell: object, n_dropped: int) -> str | None:
+        return find_name([str(cell), "/".join(_parts(cell)[n_dropped:])])
 
-    rows = table_rows(table, paths, column, find)
+    # If no path is a name, paths may be relative to another folder: drop folders that they share.
+    named = table.columns[paths]
+    levels = zip(*(_parts(cell)[:-1] for cell in named), strict=False)
+    n_shared = len(list(takewhile(lambda folders: len(set(folders)) == 1, levels)))
+    n_dropped = next((n for n in range(n_shared + 1) if any(name_of(cell, n) for cell in named)), 0)
+    rows = table_rows(table, paths, column, lambda cell, _: name_of(cell, n_dropped))
     found, notes = label_images(rows, allow_missing=allow_missing)
     if not found:
         raise DataError(
@@ -249,6 +254,11 @@ def read_labels(
             f"the first in the table {rows[0][0]!r}; use the same spelling"
         )
     return {name: label for name, label in found.items() if label is not None}, notes
+
+
+def _parts(cell: object) -> tuple[str, ...]:
+    """Return the folders and the name of a path."""
+    return PurePosixPath(str(cell).replace("\\", "/")).parts
 
 
 def label_embeddings(

@@ -21,7 +21,6 @@ import numpy as np
 import torch
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.blend import FROZEN_WEIGHT, blend
 from shoal.clustering.mean_shift import check_distinct, unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.discovery_settings import CPU_RECIPE, DiscoverySettings
@@ -29,9 +28,11 @@ from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.reporter import CLUSTERING, Reporter
 from shoal.discovery.results import TRAINED, Result, cluster, name_categories
 from shoal.discovery.trained.evaluation import (
+    FROZEN_WEIGHT,
     MIN_CATEGORIES,
     Evaluation,
     HeldOut,
+    blend,
     describe_held_out,
     fit_batch,
     hold_out,
@@ -40,9 +41,8 @@ from shoal.discovery.trained.evaluation import (
 from shoal.distributed import broadcast, is_started
 from shoal.encoders.vision import ImageRows
 from shoal.errors import TooFewDistinct, count
-from shoal.methods.method import Discovery, Representation, TrainedSettings
+from shoal.methods.method import Discovery, Representation, TrainedSettings, TrunkOutputs
 from shoal.methods.registry import get_method
-from shoal.methods.trunk_outputs import TrunkOutputs
 from shoal.progress import Progress
 from shoal.runs import Run
 from shoal.settings import Plain
