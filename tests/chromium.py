@@ -174,6 +174,15 @@ class Page:
             assert time.monotonic() < until, f"waited {seconds} s for {script}"
             time.sleep(0.02)
 
+    def open_again(self) -> None:
+        """Open the address of the page in the same tab.
+
+        A script that runs while the page reloads itself may never return.
+        """
+        address = self.run("location.href")
+        self.call("Page.navigate", url="about:blank")
+        self.call("Page.navigate", url=address)
+
     def settle(self) -> None:
         """Wait for two frames, after which pending changes are rendered."""
         frame = "requestAnimationFrame"

@@ -84,8 +84,8 @@ def test_images_in_the_order_of_their_dates(
         page.wait(
             "document.querySelector('#details dl')?.textContent.includes('2026-05-04 07:05:31')"
         )
-        page.run("shoal.isOld = true, location.reload(), true")
-        page.wait("window.shoal && !shoal.isOld && document.body.dataset.ready")
+        page.open_again()
+        page.wait("document.body?.dataset.ready")
         assert rows(page)[0] == 1
         assert text(page, "#order option:checked") == "Newest first"
         page.click('[data-view="uncertain"]')  # a list with an order of its own

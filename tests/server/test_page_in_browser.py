@@ -143,7 +143,8 @@ def test_similar_images_map_merges_labels_and_filters_have_an_address(page: Page
     page.wait("location.hash.includes('path=SCAN_00')")
     assert page.run("shoal.grid.rows.length > 0 && shoal.grid.rows.every((row) => row < 100)")
     n_rows = len(rows(page))
-    open_again(page)
+    page.open_again()
+    page.wait("document.body?.dataset.ready")
     assert len(rows(page)) == n_rows
     change(page, "low", "0")
     change(page, "path", "")
@@ -162,7 +163,8 @@ def test_similar_images_map_merges_labels_and_filters_have_an_address(page: Page
     assert 0 < len(inside) < 300
     assert page.run("document.querySelector('#panel canvas').checkVisibility()")  # beside the grid
     assert page.run("document.getElementById('grid').checkVisibility()")
-    open_again(page)
+    page.open_again()
+    page.wait("document.body?.dataset.ready")
     assert rows(page) == inside
 
 
@@ -190,14 +192,6 @@ def test_similar_images_have_their_similarity_and_filters_fold_away(page: Page) 
     change(page, "path", "SCAN_00")  # the filter applies while typing
     page.wait(f"!{is_hidden} && shoal.grid.rows.length < 300")
     assert text(page, "#toggle-filters") == "Filters (1)"
-
-
-def open_again(page: Page) -> None:
-    """Open the current view in a new page by its address."""
-    address = page.run("location.href")
-    page.call("Page.navigate", url="about:blank")
-    page.call("Page.navigate", url=address)
-    page.wait("document.body?.dataset.ready")
 
 
 def draw_around(page: Page, share: float) -> None:
