@@ -1,15 +1,13 @@
-"""The interface of a method: what it learns, how it clusters, and its settings.
+"""The interface of a method: what it learns, how it clusters, its settings, and the outputs of the
+frozen trunk that all its trainings share.
 
 Each method is a module: its settings, its model (`training/model.py`) if it trains one, and its
 clustering. The `Method` at the end of the module combines them.
 
+Training runs on one collection share tokens if they split the same encoder at the same block, and a
+pool of views if they sample the same views.
+
 Shapes: N images, D columns of an embedding, M images that were not trained on.
-
-Outputs of the frozen trunk for one collection, shared by all training runs on it: tokens, and
-pools of views.
-
-Training runs share tokens if they split the same encoder at the same block, and a pool if they
-sample the same views. N images.
 """
 
 from collections.abc import Callable, Sequence
