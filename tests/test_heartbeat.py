@@ -8,8 +8,8 @@ from shoal.distributed import ENDED, LEFT, N_MISSED, Heartbeat
 
 LOSING = """
 import os, signal, torch
-from shoal import distributed as d, heartbeat
-heartbeat.BEAT_S, heartbeat.N_MISSED = 0.2, 20
+from shoal import distributed as d
+d.BEAT_S, d.N_MISSED = 0.2, 20
 with d.processes(torch.device("cpu")):
     d.barrier()
     if d.rank() == 1:

@@ -100,7 +100,7 @@ import sys, numpy as np, torch
 sys.path.insert(0, {tests!r})
 from test_embed import tiny_encoder
 from shoal.distributed import processes, is_main
-from shoal.encoders import embed as module
+from shoal.encoders import vision as module
 from shoal.encoders.vision import embed
 torch.set_num_threads(1)
 # 12 and 11 rows by 4: three rounds, the last one with rows of one process fewer.

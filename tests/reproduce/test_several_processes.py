@@ -11,11 +11,11 @@ SCRIPT = """
 import sys, torch
 from reproduce.conftest import OPTIONS, make_tiny_encoder, read_stand_in
 from shoal.distributed import processes
-from shoal.methods import method, trunk_outputs
+from shoal.methods import method
 from shoal.reproduce import loaded_dataset, runner
 from shoal.reproduce.runner import reproduce
 
-for module in (method, runner, trunk_outputs):
+for module in (method, runner):
     module.load_encoder = make_tiny_encoder
 loaded_dataset.read_benchmark = read_stand_in
 cpu = torch.device("cpu")

@@ -154,7 +154,7 @@ def test_a_killed_refinement_with_training_resumes_to_the_same_result(
     places = (
         "trained.trained_result.name_categories",
         "reviewed.refinement.replay_review",
-        "discovery_job.write_report",
+        "api.write_report",
     )
     for at, place in enumerate(f"shoal.discovery.{place}" for place in places):
         out = tmp_path / f"killed-{at}"
