@@ -156,7 +156,7 @@ def test_a_converted_trunk_is_kept_by_weights_split_and_size(
 
 @needs_openvino
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "vit-mae"])  # it is refused
 def test_trunks_of_every_architecture_are_converted(kind: str) -> None:
     parts = split_model(make_model(pytest.importorskip("transformers"), kind), 32)
     plain = InputFormat(size=32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
