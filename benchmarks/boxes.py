@@ -19,8 +19,9 @@ from shoal.data.pixels.loading import load_pixels
 from shoal.data.readers import read_collection
 from shoal.data.readers.boxes import BoxOptions
 
-# The longer side of photographs, and the width of canvases
 PER_IMAGE = 5
+
+# The longer side of photographs, and the width of canvases
 SIDE = 300
 
 PIXELS = 224

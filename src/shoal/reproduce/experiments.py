@@ -15,7 +15,6 @@ from typing import Literal
 from shoal.errors import UnknownName
 from shoal.methods.registry import CLIP, METHODS
 
-# The encoder of tables 15 to 17
 SIX = ("cifar100", "imagenet100", "cub", "cars", "aircraft", "herbarium19")
 FOUR = SIX[:4]
 

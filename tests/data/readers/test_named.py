@@ -28,8 +28,10 @@ def test_names_are_found_as_they_stand_or_as_paths(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("above", ["photos/", "C:\\birds\\photos\\", "/home/me/photos/"])
 def test_paths_may_start_with_folders_that_all_share(tmp_path: Path, above: str) -> None:
-    table = write(tmp_path / "t.csv", f"path,label\n{above}a/1.jpg,cat\n{above}b/3.jpg,dog\n")
-    assert read_labels(table, NAMES)[0] == {"a/1.jpg": "cat", "b/3.jpg": "dog"}
+    table = write(tmp_path / "t.csv", f"path,label\n{above}a/1.jpg,cat\n{above}b/3.jpg,dog\n,owl\n")
+    classes, notes = read_labels(table, NAMES)
+    assert classes == {"a/1.jpg": "cat", "b/3.jpg": "dog"}
+    assert len(notes) == 2, "a row without a path, and the dropped folder"
     one_folder = write(tmp_path / "one.csv", f"path,label\n{above}a/2.jpg,cat\n")
     assert read_labels(one_folder, NAMES)[0] == {"a/2.jpg": "cat"}
 

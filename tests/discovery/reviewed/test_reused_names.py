@@ -10,8 +10,9 @@ from shoal.data.collection import PreviousCategories
 from shoal.discovery.reviewed.refinement import reuse_names
 from small_points import at
 
-# Per image: the class gull, the class tern (without labeled images), two novel categories
 IMAGES = [f"{letter}.png" for letter in "abcdefghij"]
+
+# Per image: the class gull, the class tern (without labeled images), two novel categories
 IDS_BEFORE = [0, 0, 5, 5, 7, 7, 7, 9, 9, 9]
 EARLIER = PreviousCategories(
     class_ids=(0, 5),

@@ -2,9 +2,8 @@
 a collection without hidden labels, with the truth for evaluation, and their verification.
 
 The published splits label a sample of positions in the official order, so the order is part of the
-split. `read_benchmark` hands on a `Collection` without hidden labels. The verification says what is
-missing and compares counts with the published ones. `splits/SHA256SUMS` holds the checksum of each
-split; a test compares them.
+split. The verification says what is missing and compares counts with the published ones.
+`splits/SHA256SUMS` holds the checksum of each split; a test compares them.
 """
 
 import hashlib

@@ -4,7 +4,7 @@ The names are those of embeddings, or of the images of a finished run.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from pathlib import Path, PurePosixPath
@@ -236,29 +236,41 @@ def read_labels(
             )
         pairs = zip(names, labels, strict=True)
         return {name: label for name, label in pairs if label is not None}, []
-    find_name = name_finder(names)
-
-    def name_of(cell: object, n_dropped: int) -> str | None:
-        return find_name([str(cell), "/".join(_parts(cell)[n_dropped:])])
-
-    # If no path is a name, paths may be relative to another folder: drop folders that they share.
-    named = table.columns[paths]
-    levels = zip(*(_parts(cell)[:-1] for cell in named), strict=False)
-    n_shared = len(list(takewhile(lambda folders: len(set(folders)) == 1, levels)))
-    n_dropped = next((n for n in range(n_shared + 1) if any(name_of(cell, n) for cell in named)), 0)
-    rows = table_rows(table, paths, column, lambda cell, _: name_of(cell, n_dropped))
+    texts = ["" if is_missing(cell) else str(cell) for cell in table.columns[paths]]
+    name_of, dropped = _names_by_path(set(texts), names)
+    in_order = iter(texts)
+    rows = table_rows(table, paths, column, lambda *_: name_of[next(in_order)])
     found, notes = label_images(rows, allow_missing=allow_missing)
     if not found:
         raise DataError(
             f"{table.where}: has none of the {len(names):,} names; the first name is {names[0]!r}, "
             f"the first in the table {rows[0][0]!r}; use the same spelling"
         )
+    if dropped.parts:
+        notes.append(f"paths are read without '{dropped}', which all of them share")
     return {name: label for name, label in found.items() if label is not None}, notes
 
 
-def _parts(cell: object) -> tuple[str, ...]:
-    """Return the folders and the name of a path."""
-    return PurePosixPath(str(cell).replace("\\", "/")).parts
+def _names_by_path(
+    paths: Iterable[str], names: Sequence[str]
+) -> tuple[dict[str, str | None], PurePosixPath]:
+    """Return the name that each path names, None for none, and the folders that were dropped.
+
+    If no path is a name, paths may be relative to another folder: the first folders are dropped, as
+    long as all paths share them.
+    """
+    find_name = name_finder(names)
+    parts = {path: PurePosixPath(path.replace("\\", "/")).parts for path in paths}
+    folders = [path[:-1] for path in parts.values() if path]
+    ends = zip(min(folders, default=()), max(folders, default=()), strict=False)
+    shared = [first for first, last in takewhile(lambda pair: pair[0] == pair[1], ends)]
+    for n_dropped in range(len(shared) + 1):
+        found = {
+            path: find_name([path, "/".join(part[n_dropped:])]) for path, part in parts.items()
+        }
+        if any(found.values()):
+            break
+    return found, PurePosixPath(*shared[:n_dropped])
 
 
 def label_embeddings(

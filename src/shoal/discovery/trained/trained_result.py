@@ -166,9 +166,9 @@ def note_stopped(job: Job, n_epochs: int, settings: TrainedSettings) -> None:
 def time_after_training(frozen: Result) -> float:
     """Estimate the seconds for clustering, evaluating and writing the trained result.
 
-    Twice what writing and evaluating the frozen result took; measured were 1.5 to 2 times. How long
-    its clustering took is not used: the first one on a GPU compiles kernels, which takes several
-    times as long.
+    Twice what writing and evaluating the frozen result took; measured were 1.5 to 2.7 times. How
+    long its clustering took is not used: the first one on a GPU compiles kernels, which takes
+    several times as long.
     """
     return 2 * (time.monotonic() - frozen.found_at)
 
