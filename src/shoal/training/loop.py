@@ -97,10 +97,9 @@ def train(
 ) -> Trained:
     """Train a model on its device, and restore its best snapshot, however training ends.
 
-    If the task has no K, `rule` estimates it for that snapshot. With a `folder`, metrics.jsonl is
-    written after each epoch, and checkpoints; see above. `resume` continues a
-    run that was started with the same settings and data. `hooks` are the optional attributes of
-    `Loop`.
+    If the task has no K, `rule` estimates it for that snapshot. With a `folder`, metrics.jsonl and
+    the checkpoints described at the top of this module are written. `resume` continues a run that
+    was started with the same settings and data. `hooks` are the optional attributes of `Loop`.
     """
     model.check()
     trainer = Trainer(task, model, settings)

@@ -236,10 +236,12 @@ def read_labels(
             )
         pairs = zip(names, labels, strict=True)
         return {name: label for name, label in pairs if label is not None}, []
-    texts = ["" if is_missing(cell) else str(cell) for cell in table.columns[paths]]
-    name_of, dropped = _names_by_path(set(texts), names)
-    in_order = iter(texts)
-    rows = table_rows(table, paths, column, lambda *_: name_of[next(in_order)])
+
+    def path_of(cell: object) -> str:
+        return "" if is_missing(cell) else str(cell)
+
+    name_of, dropped = _names_by_path(map(path_of, table.columns[paths]), names)
+    rows = table_rows(table, paths, column, lambda cell, _: name_of[path_of(cell)])
     found, notes = label_images(rows, allow_missing=allow_missing)
     if not found:
         raise DataError(
